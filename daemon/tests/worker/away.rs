@@ -483,6 +483,21 @@ fn sessions_end_whose_programs_have_ended() {
 }
 
 #[test]
+fn the_end_of_a_session_that_is_away_waits_for_nobody_to_read_the_reason() {
+    let daemon = daemon();
+    let mut times = (1..=5).map(|pid| {
+        let session = Resuming::open_by(&daemon, process(pid), LONG, false).unwrap();
+        session.leave();
+        until_away(&daemon, 1);
+        let begun = Instant::now();
+        assert_eq!(end_away(&daemon, process(9), vec![process(pid)], &[]), 1);
+        begun.elapsed()
+    });
+    // A client that is there gets half a second. A busy machine may delay some of the ends.
+    assert!(times.any(|time| time < Duration::from_millis(500)));
+}
+
+#[test]
 fn a_session_that_is_away_makes_room_for_another() {
     let arguments = [&WATCHED[..], &["--session-limit", "2"]].concat();
     let daemon = Daemon::fake_with(FAKE, &arguments, &[]);

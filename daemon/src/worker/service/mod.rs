@@ -266,6 +266,8 @@ impl Running {
         }
         if let Some(session) = self.stage.session_now()
             && let Ending::ToldToEnd(reason) = &ending
+            // A client that is away asks the supervisor.
+            && !self.stage.is_away()
         {
             session.send_close_reason(reason);
             // A client that has read the reason closes its connections. If this end closed first, with

@@ -208,6 +208,11 @@ impl Stage {
         self.state.lock().presence.resumes()
     }
 
+    /// Whether the session waits for its client.
+    pub(super) fn is_away(&self) -> bool {
+        self.state.lock().presence.away_since().is_some()
+    }
+
     /// Where the session's carrier reports losses of its connections.
     pub(super) fn losses(self: &Arc<Self>) -> impl Losses + use<> {
         LostCommands(Arc::downgrade(self))
