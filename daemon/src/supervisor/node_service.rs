@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status};
 use super::authentication::{self, ClientJudge, User, caller};
 use super::counts::Refusals;
 use super::description::{Description, milliseconds};
-use super::domains::{Asked, Domains};
+use super::domains::{Asked, Domain, Domains};
 use super::exclusive::Claim;
 use super::holders::Holder;
 use super::managed::{DeviceAt, Managed, NoLease, Place};
@@ -254,11 +254,10 @@ impl NodeService {
         let domain = self.domains.of(&asked, &known.inventory);
         let may_use = |at: &DeviceAt| asked.leased.is_none_or(|leased| leased.contains_key(at));
         let claim = Claim::of(&known.inventory, may_use, domain.as_ref());
-        let lease = match &claim {
-            None => lease,
-            Some(claim) => {
-                self.workers.make_way(claim, domain.as_ref()).await;
-                // As above: this call has waited again.
+        let lease = match self.wait_for_process(claim.as_ref(), domain.as_ref()).await {
+            false => lease,
+            // As above.
+            true => {
                 drop(lease);
                 self.lease(&request.credential, &user)?
             }
@@ -310,6 +309,19 @@ impl NodeService {
             keep_ms: milliseconds(granted.keep),
             away,
         })
+    }
+
+    /// Waits until other processes are out of the way of a session with this claim and domain. Returns whether it has
+    /// waited.
+    async fn wait_for_process(&self, claim: Option<&Claim>, domain: Option<&Domain>) -> bool {
+        match (claim, domain) {
+            (Some(claim), domain) => {
+                self.workers.make_way(claim, domain).await;
+                true
+            }
+            (None, Some(domain)) => self.workers.wait_for_host(domain).await,
+            (None, None) => false,
+        }
     }
 
     /// The refusal by a limit. Sessions of the caller that are away use up limits, and nobody sees them.

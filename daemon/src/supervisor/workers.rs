@@ -489,7 +489,9 @@ impl Workers {
             };
             let worker = match &domain {
                 None => self.assign(&mut state, &message)?,
-                Some(domain) => self.assign_in_host(&mut state, domain, &message)?,
+                Some(domain) => {
+                    self.assign_in_host(&mut state, domain, &message, claim.is_some())?
+                }
             };
             let user = build_cache::Owner::of(owner.user.as_deref());
             let host = domain.as_ref().and_then(|of| state.host_of(&worker, of));
