@@ -1,7 +1,8 @@
 //! The hosts among the workers: which one a session joins, and when one ends.
 //!
 //! What a host is to its sessions is in [`hosts`](super::super::hosts). Invariant: a session is added to a host under the
-//! table's lock, and a host is retired under it. So no session is added to a host that ends.
+//! table's lock, and a host is retired under it. So no session is added to a host that ends, or that may soon be killed
+//! because of a session whose client is gone. The latter is not so where only one process may use the devices.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
