@@ -13,7 +13,8 @@ use super::super::exclusive::Claim;
 use super::super::hosts::{Body, Host, Hosted};
 use super::super::leaving::LEAVE_WITHIN;
 use super::super::worker::Worker;
-use super::{ATTEMPTS, NotOpened, ROOM_WITHIN, Workers, WorkersState};
+use super::spares::ATTEMPTS;
+use super::{NotOpened, ROOM_WITHIN, Workers, WorkersState};
 use crate::config::SessionSettings;
 use crate::handover::ToWorker;
 
