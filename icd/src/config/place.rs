@@ -11,8 +11,8 @@ use causeway_security::check_settings;
 
 use super::leasing::Variables;
 use super::{
-    BadDuration, Compression, Problem, ServerSettings, Settings, TlsSettings, duration,
-    duration_or_zero, file, list,
+    BadDuration, Compression, Problem, ServerSettings, Settings, TlsSettings, duration, file, list,
+    wait,
 };
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
@@ -181,9 +181,7 @@ impl Environment {
     }
 
     fn override_resume(&self, settings: &mut Settings) {
-        if let Some(limit) =
-            Environment::time(settings, RESUME, self.resume.as_ref(), duration_or_zero)
-        {
+        if let Some(limit) = Environment::time(settings, RESUME, self.resume.as_ref(), wait) {
             all(settings).for_each(|server| server.resume = Some(limit));
         }
     }

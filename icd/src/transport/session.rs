@@ -25,11 +25,11 @@ use super::clock::{self, NodeClock};
 use super::core::{Connections, Core};
 use super::encode::EncodeCommand;
 use super::gauge::Gauge;
+use super::granted::Granted;
 use super::heartbeat::{self, Rhythm};
 use super::patience::Patience;
 use super::reader::{self, CommandReader};
 use super::reconnect::Redialer;
-use super::report::Tool;
 use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
@@ -79,8 +79,8 @@ pub(super) struct Opening {
     pub(super) location: Location,
     /// The node's settings.
     pub(super) server: ServerSettings,
-    /// How long the program waits when connections break; zero: not at all.
-    pub(super) resume: Duration,
+    /// How long the node keeps the session when connections break.
+    pub(super) granted: Granted,
 }
 
 impl Session {
@@ -98,13 +98,13 @@ impl Session {
             gauge,
             location,
             server,
-            resume,
+            granted,
         } = opening;
         let purpose = match carrier {
             Carrier::Direct => Purpose::Commands,
             Carrier::Grpc => Purpose::CommandsGrpc,
         };
-        let resumes = !resume.is_zero();
+        let resumes = granted.resumes();
         let (commands, heartbeat) = first_connections(&dialer, purpose, resumes, deadline)?;
         let heartbeat = Arc::new(heartbeat);
         let bulk = Bulk::new(dialer.clone(), bulk, Arc::clone(&gauge));
@@ -114,13 +114,12 @@ impl Session {
             dialer,
             server,
             commands: purpose,
-            patience: Patience::new(resume),
+            patience: Patience::new(granted.resume),
             opened: Instant::now(),
-            tool: Tool::of_process(),
         });
         let started = match carrier {
-            Carrier::Direct => start_direct(commands, heartbeat, resumes, &address, bulk, events),
-            Carrier::Grpc => start_grpc(commands, heartbeat, resumes, &address, bulk, events),
+            Carrier::Direct => start_direct(commands, heartbeat, granted, &address, bulk, events),
+            Carrier::Grpc => start_grpc(commands, heartbeat, granted, &address, bulk, events),
         };
         let no_thread = |error: io::Error| WireError::Refused {
             address: address.clone(),
@@ -474,7 +473,7 @@ impl Drop for Session {
             std::mem::forget(Arc::clone(&self.core));
         } else {
             self.core.say_farewell(FAREWELL_LIMIT);
-            self.core.fail("the session was closed".to_owned());
+            self.core.close();
         }
     }
 }
@@ -513,7 +512,7 @@ fn first_connections(
 fn start_direct(
     line: Line,
     heartbeat: Arc<Line>,
-    resumes: bool,
+    granted: Granted,
     address: &str,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
@@ -523,7 +522,7 @@ fn start_direct(
         carrier: Box::new(carrier),
         reader: Some(CommandReader::new(readable)?),
         heartbeat,
-        resumes,
+        granted,
     };
     let core = Arc::new(Core::new(address.to_owned(), connections, bulk, events));
     reader::start(&core)?;
@@ -533,7 +532,7 @@ fn start_direct(
 fn start_grpc(
     line: Line,
     heartbeat: Arc<Line>,
-    resumes: bool,
+    granted: Granted,
     address: &str,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
@@ -543,7 +542,7 @@ fn start_grpc(
         carrier: Box::new(carrier),
         reader: None,
         heartbeat,
-        resumes,
+        granted,
     };
     let core = Arc::new(Core::new(address.to_owned(), connections, bulk, events));
     grpc::start(&core, served)?;

@@ -253,6 +253,8 @@ fn after_the_granted_time_the_session_is_lost() {
     let error = upper.loss().to_string();
     assert!(error.contains("was not resumed within 0."), "{error}");
     assert!(error.contains("the node closed the connection"), "{error}");
+    let granted = "; the node keeps a session for at most 0.3 s";
+    assert!(error.ends_with(granted), "{error}");
     assert!(session.has_failed() && !node.is_available());
 }
 
