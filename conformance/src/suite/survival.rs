@@ -21,7 +21,7 @@ use super::faults::processes::{Process, children_of};
 use crate::case::{Case, Verdict, first_difference};
 use crate::places::fake_driver;
 use crate::programs::Programs;
-use crate::sides::{Launch, Side, Sides};
+use crate::sides::{self, Launch, Side, Sides};
 use crate::suite::on_path;
 use crate::{SetupError, io_error};
 use injector::Injector;
@@ -30,8 +30,9 @@ use schedule::{Kind, Schedule};
 /// Time limit of a run. A fault may last 20 s, and several may follow each other.
 const RUN_WITHIN: Duration = Duration::from_secs(240);
 
-/// How long sessions survive. If the network fails when a program ends, the node keeps its session for this time.
-const RESUME: Duration = Duration::from_secs(60);
+/// How long sessions survive, for longer than faults that follow each other. If the network fails when a program ends,
+/// the node keeps its session for this time.
+const RESUME: Duration = Duration::from_secs(120);
 /// The same, if faults last a tenth.
 const SHORT_RESUME: Duration = Duration::from_secs(20);
 
@@ -418,7 +419,7 @@ impl Trial<'_> {
             .env("XDG_CACHE_HOME", self.home.display().to_string())
             .env("XDG_DATA_HOME", self.home.display().to_string())
             .env("FAKE_OPENCL_CONFIG", format!("devices = {devices}; {FAKE}"))
-            .env("CAUSEWAY_RESUME", format!("{}s", self.resume.as_secs()))
+            .env(sides::RESUME, format!("{}s", self.resume.as_secs()))
             .limit(RUN_WITHIN);
         let sides = self.sides;
         let injector = &mut self.injector;
