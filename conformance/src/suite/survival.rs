@@ -82,6 +82,21 @@ const PLAIN: Program = Program {
 };
 
 const PROGRAMS: &[Program] = &[
+    // The first two take longest.
+    Program {
+        name: "clfft",
+        file: "fourier",
+        arguments: &["--rounds", "100"],
+        ..PLAIN
+    },
+    Program {
+        name: "hashcat",
+        file: "hashcat",
+        package: Some("hashcat"),
+        slow: true,
+        arguments: HASHCAT,
+        ..PLAIN
+    },
     Program {
         name: "mandelbrot",
         file: "mandelbrot",
@@ -159,20 +174,6 @@ const PROGRAMS: &[Program] = &[
         name: "command-buffers",
         file: "api-command_buffers",
         arguments: &["command_buffers_replay_what_was_recorded", "60"],
-        ..PLAIN
-    },
-    Program {
-        name: "clfft",
-        file: "fourier",
-        arguments: &["--rounds", "100"],
-        ..PLAIN
-    },
-    Program {
-        name: "hashcat",
-        file: "hashcat",
-        package: Some("hashcat"),
-        slow: true,
-        arguments: HASHCAT,
         ..PLAIN
     },
 ];
