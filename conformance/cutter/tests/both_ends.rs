@@ -5,7 +5,7 @@
 //! Never do both ends wait: when the network is whole, everything arrives.
 //!
 //! `PROPTEST_CASES=100000 cargo test --release -p causeway-cutter --test both_ends` runs as many cases.
-#![allow(missing_docs, dead_code, unused_imports)]
+#![allow(missing_docs, dead_code, unreachable_pub)]
 
 #[path = "../../../icd/src/transport/kept.rs"]
 mod kept;
