@@ -125,6 +125,26 @@ fn a_daemon_that_ends_does_not_wait_long_for_clients_that_are_away() {
 }
 
 #[test]
+fn a_daemon_that_ends_notices_when_its_last_client_leaves() {
+    let daemon = Daemon::fake_with(
+        FAKE,
+        &["--drain-limit", "3600", "--spare-workers", "1"],
+        &[],
+    );
+    let session = Resuming::open(&daemon, LONG);
+    eventually("there is a spare worker", || {
+        (daemon.workers().len() > 1).then_some(())
+    });
+    daemon.begin_to_end();
+    // A daemon that ends has no spare workers.
+    eventually("the daemon ends", || {
+        (daemon.workers().len() == 1).then_some(())
+    });
+    session.leave();
+    assert!(daemon.has_ended_well());
+}
+
+#[test]
 fn commands_are_applied_once_in_a_host() {
     commands_are_applied_once(&TOGETHER);
 }

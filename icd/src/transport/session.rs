@@ -30,6 +30,7 @@ use super::heartbeat::{self, Rhythm};
 use super::patience::Patience;
 use super::reader::{self, CommandReader};
 use super::reconnect::Redialer;
+use super::retry::Retry;
 use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
@@ -54,9 +55,6 @@ pub struct Location {
 
 /// Time for the node to learn that the session ends.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(100);
-
-/// The pause before a new session's connections are opened again.
-const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// A live (or lost) session. Dropping the last reference ends it.
 pub struct Session {
@@ -105,8 +103,13 @@ impl Session {
             Carrier::Grpc => Purpose::CommandsGrpc,
         };
         let resumes = granted.resumes();
-        let (commands, heartbeat) = first_connections(&dialer, purpose, resumes, deadline)?;
-        let heartbeat = Arc::new(heartbeat);
+        // If one breaks while the other opens, the session begins by being resumed.
+        let retry = match resumes {
+            true => Retry::Unreachable,
+            false => Retry::Closed,
+        };
+        let commands = dialer.open(purpose, retry, deadline)?;
+        let heartbeat = Arc::new(dialer.open(Purpose::Heartbeat, retry, deadline)?);
         let bulk = Bulk::new(dialer.clone(), bulk, Arc::clone(&gauge));
         let (address, id) = (dialer.address.clone(), dialer.session);
         let secret = dialer.secret.clone();
@@ -481,31 +484,6 @@ impl Drop for Session {
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Session").field(&self.core).finish()
-    }
-}
-
-/// Opens the connections for commands and heartbeats.
-///
-/// A session that outlives its connections may lose them here already. They are then opened again, until the deadline.
-fn first_connections(
-    dialer: &Dialer,
-    purpose: Purpose,
-    resumes: bool,
-    deadline: Instant,
-) -> Result<(Line, Line), WireError> {
-    let open = || {
-        let commands = dialer.open(purpose, 0, deadline)?;
-        Ok((commands, dialer.open(Purpose::Heartbeat, 0, deadline)?))
-    };
-    loop {
-        match open() {
-            Err(WireError::Closed { .. } | WireError::Unreachable { .. })
-                if resumes && Instant::now() + OPEN_AGAIN_AFTER < deadline =>
-            {
-                std::thread::sleep(OPEN_AGAIN_AFTER);
-            }
-            done => return done,
-        }
     }
 }
 

@@ -97,9 +97,7 @@ fn a_session_whose_connections_break_while_it_is_opened_is_opened() {
     };
     let fake = FakeNode::start(faults);
     let upper = Upper::new();
-    let (_node, session, _first) = fake.open(Carrier::Direct, &upper);
-    // The second attempt opened the commands again.
-    let mut worker = fake.worker();
+    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
     session.send_now(&command(1)).unwrap();
     receive(&mut worker, 1, 1);
     assert_eq!(fake.sessions_opened(), 1);

@@ -172,14 +172,31 @@ impl Workers {
         }
     }
 
-    /// Whether there are sessions, and the clients of all have been away for this long.
-    pub(in super::super) fn are_all_away(&self, time: Duration) -> bool {
-        let (state, now) = (self.0.state.lock(), Instant::now());
-        let mut sessions = state.sessions.values().map(|of| of.worker.away_since());
-        !state.sessions.is_empty()
-            && sessions.all(|since| {
-                since.is_some_and(|since| now.saturating_duration_since(since) >= time)
-            })
+    /// Waits until there are sessions, and the clients of all have been away for this long.
+    pub(in super::super) async fn all_away_for(&self, time: Duration) {
+        loop {
+            let reaped = self.0.reaped.notified();
+            let (here, last) = {
+                let state = self.0.state.lock();
+                let sessions = || state.sessions.values().map(|of| &of.worker);
+                let here = sessions().find(|of| of.away_since().is_none());
+                let last = sessions().filter_map(|of| of.away_since()).max();
+                (here.cloned(), last)
+            };
+            let changes = async {
+                match (here, last.map(|last| last + time)) {
+                    (Some(here), _) => here.leaves().await,
+                    (None, Some(end)) if end <= Instant::now() => return true,
+                    (None, Some(end)) => tokio::time::sleep_until(end.into()).await,
+                    (None, None) => std::future::pending().await,
+                }
+                false
+            };
+            tokio::select! {
+                are_away = changes => if are_away { return },
+                () = reaped => {}
+            }
+        }
     }
 
     /// Returns the number of sessions of this lease whose clients are away.
