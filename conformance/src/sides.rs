@@ -23,6 +23,9 @@ use crate::{SetupError, io_error};
 /// virtual machine that grows and shrinks, and the two sides would differ.
 pub(crate) const STEADY: [(&str, &str); 1] = [("POCL_MEMORY_LIMIT", "4")];
 
+/// How long a program's sessions survive.
+pub(crate) const RESUME: &str = "CAUSEWAY_RESUME";
+
 /// The driver that a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -486,8 +489,11 @@ impl Sides {
                 let addresses = addresses?;
                 command.env("OCL_ICD_VENDORS", with_slash(vendors));
                 if self.is_cut() {
-                    // A program that is killed leaves its session, and its lease, behind for this time.
-                    command.env("CAUSEWAY_RESUME", "20s");
+                    let has_own = launch.environment.iter().any(|(name, _)| name == RESUME);
+                    if !has_own {
+                        // A program that is killed leaves its session, and its lease, behind for this time.
+                        command.env(RESUME, "20s");
+                    }
                     command.env("CAUSEWAY_SHARED_MEMORY", "0");
                 }
                 match cluster {

@@ -46,6 +46,13 @@ pub struct NodeReport {
     pub hides_devices: bool,
     /// Remarks about the node's security.
     pub remarks: Vec<String>,
+    /// Number of the caller's sessions on the node; without authentication, of those of its address.
+    pub own_sessions: u32,
+    /// Number of these sessions that are away.
+    pub own_away: u32,
+    /// Longest time for which the node keeps a session that is away.
+    #[serde(skip)]
+    pub resume_limit: Duration,
 }
 
 /// A device.
@@ -180,12 +187,17 @@ fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
         error: None,
         hides_devices: false,
         remarks: Vec::new(),
+        own_sessions: 0,
+        own_away: 0,
+        resume_limit: Duration::ZERO,
     };
     match reply.inventory {
         Ok(inventory) => {
             report.daemon_version = Some(inventory.daemon_version.clone());
             report.problems.clone_from(&inventory.problems);
             report.remarks.clone_from(&inventory.remarks);
+            (report.own_sessions, report.own_away) = (inventory.own_sessions, inventory.own_away);
+            report.resume_limit = Duration::from_millis(inventory.resume_limit_ms.into());
             let mut devices = inventory.platforms.iter().flat_map(|of| &of.devices);
             report.hides_devices = devices.any(|device| device.info.is_empty());
             report.devices = inventory

@@ -1,13 +1,22 @@
 //! Durations of settings, in the form `90s`, `30min`, `1h 30min`, `2days`.
 //!
-//! Invariant: a duration that was read is not zero, unless the setting allows that.
+//! Invariant: a duration that was read is not zero, unless it is how long to wait.
 
 use std::time::Duration;
 
-/// The text is not a duration.
+/// The longest time that a program waits for a session, or that a session is kept.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+
+/// The text is not a duration of this setting.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-#[error("invalid duration `{0}`; expected e.g. `90s`, `30min` or `2h`")]
-pub struct BadDuration(String);
+pub enum BadDuration {
+    /// The text is not a duration.
+    #[error("invalid duration `{0}`; expected e.g. `90s`, `30min` or `2h`")]
+    Invalid(String),
+    /// A program does not wait for this long.
+    #[error("`{0}` is too long; expected at most `24h`")]
+    TooLong(String),
+}
 
 /// Parses a duration.
 ///
@@ -16,15 +25,19 @@ pub struct BadDuration(String);
 pub fn duration(text: &str) -> Result<Duration, BadDuration> {
     let read = humantime::parse_duration(text).ok();
     let read = read.filter(|duration| !duration.is_zero());
-    read.ok_or_else(|| BadDuration(text.to_owned()))
+    read.ok_or_else(|| BadDuration::Invalid(text.to_owned()))
 }
 
-/// Parses a duration that may be zero.
+/// Parses how long to wait for a session or to keep one: from `0s` to `24h`.
 ///
 /// # Errors
 /// [`BadDuration`] for anything else.
-pub fn duration_or_zero(text: &str) -> Result<Duration, BadDuration> {
-    humantime::parse_duration(text).map_err(|_| BadDuration(text.to_owned()))
+pub fn wait(text: &str) -> Result<Duration, BadDuration> {
+    match humantime::parse_duration(text) {
+        Ok(wait) if wait <= LONGEST_WAIT => Ok(wait),
+        Ok(_) => Err(BadDuration::TooLong(text.to_owned())),
+        Err(_) => Err(BadDuration::Invalid(text.to_owned())),
+    }
 }
 
 #[cfg(test)]
@@ -51,8 +64,13 @@ mod tests {
     #[test]
     fn what_is_none_is_named() {
         for text in ["", "90", "s", "0s", "-1s", "2 fortnights"] {
-            assert_eq!(duration(text), Err(BadDuration(text.to_owned())));
+            assert_eq!(duration(text), Err(BadDuration::Invalid(text.to_owned())));
         }
-        assert_eq!(duration_or_zero("0s"), Ok(Duration::ZERO));
+        assert_eq!(wait("0s"), Ok(Duration::ZERO));
+        assert_eq!(wait("24h"), Ok(LONGEST_WAIT));
+        assert_eq!(
+            wait("24h 1s"),
+            Err(BadDuration::TooLong("24h 1s".to_owned()))
+        );
     }
 }

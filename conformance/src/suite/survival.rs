@@ -21,7 +21,8 @@ use super::faults::processes::{Process, children_of};
 use crate::case::{Case, Verdict, first_difference};
 use crate::places::fake_driver;
 use crate::programs::Programs;
-use crate::sides::{Launch, Side, Sides};
+use crate::sides::{self, Launch, Side, Sides};
+use crate::suite::on_path;
 use crate::{SetupError, io_error};
 use injector::Injector;
 use schedule::{Kind, Schedule};
@@ -29,8 +30,9 @@ use schedule::{Kind, Schedule};
 /// Time limit of a run. A fault may last 20 s, and several may follow each other.
 const RUN_WITHIN: Duration = Duration::from_secs(240);
 
-/// How long sessions survive. If the network fails when a program ends, the node keeps its session for this time.
-const RESUME: Duration = Duration::from_secs(60);
+/// How long sessions survive, for longer than faults that follow each other. If the network fails when a program ends,
+/// the node keeps its session for this time.
+const RESUME: Duration = Duration::from_secs(120);
 /// The same, if faults last a tenth.
 const SHORT_RESUME: Duration = Duration::from_secs(20);
 
@@ -48,8 +50,12 @@ const FAKE: &str = "order = 'random'; kernel.fails.fail = -5; kernel.fake_add_u3
 #[derive(Clone, Copy)]
 struct Program {
     name: &'static str,
-    /// The file among the built programs.
+    /// The file among the built programs, or on the path if the program has a package.
     file: &'static str,
+    /// The Debian package that contains the program. Without it, the case is skipped.
+    package: Option<&'static str>,
+    /// Whether the program is skipped if faults last a tenth, because its kernels take too long to build.
+    slow: bool,
     arguments: &'static [&'static str],
     /// Arguments of the native run alone, or of the other run alone.
     natively: &'static [&'static str],
@@ -65,6 +71,8 @@ struct Program {
 const PLAIN: Program = Program {
     name: "",
     file: "",
+    package: None,
+    slow: false,
     arguments: &[],
     natively: &[],
     elsewhere: &[],
@@ -74,6 +82,21 @@ const PLAIN: Program = Program {
 };
 
 const PROGRAMS: &[Program] = &[
+    // The first two take longest.
+    Program {
+        name: "clfft",
+        file: "fourier",
+        arguments: &["--rounds", "100"],
+        ..PLAIN
+    },
+    Program {
+        name: "hashcat",
+        file: "hashcat",
+        package: Some("hashcat"),
+        slow: true,
+        arguments: HASHCAT,
+        ..PLAIN
+    },
     Program {
         name: "mandelbrot",
         file: "mandelbrot",
@@ -173,6 +196,23 @@ const PROGRAMS: &[Program] = &[
     },
 ];
 
+/// Finds the word with this MD5 sum by its mask. The small workload makes many launches.
+const HASHCAT: &[&str] = &[
+    "-m0",
+    "-a3",
+    "-O",
+    "-n8",
+    "-u8",
+    "-D1,2",
+    "--force",
+    "--quiet",
+    "--potfile-disable",
+    "--restore-disable",
+    "--logfile-disable",
+    "69c459dd76c6198f72f0c20ddd3c9447",
+    "?l?l?l?l?l",
+];
+
 pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, SetupError> {
     if sides.daemons().is_empty() || !fake_driver().exists() {
         let reason = "faults need daemons of the runner's own, and the fake driver";
@@ -182,11 +222,23 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
     let share = sides.survival.faults.div_ceil(count);
     let mut cases = Vec::new();
     for (program, number) in PROGRAMS.iter().zip(0..) {
-        let path = programs.path(program.file)?;
-        cases.push(Case::new(
-            format!("survival/{}", program.name),
-            move |sides| survive(sides, program, &path, number, share),
-        ));
+        let name = format!("survival/{}", program.name);
+        let path = match program.package {
+            Some(package) if !on_path(program.file) => {
+                cases.push(Case::skipped(name, format!("apt-get install {package}")));
+                continue;
+            }
+            Some(_) => PathBuf::from(program.file),
+            None => programs.path(program.file)?,
+        };
+        if program.slow && sides.survival.tenth {
+            let reason = "its kernels take too long to build for --tenth";
+            cases.push(Case::skipped(name, reason));
+            continue;
+        }
+        cases.push(Case::new(name, move |sides| {
+            survive(sides, program, &path, number, share)
+        }));
     }
     Ok(cases)
 }
@@ -250,6 +302,7 @@ fn survive(
         path,
         injector: Injector::new(schedule, share),
         resume: if settings.tenth { SHORT_RESUME } else { RESUME },
+        home: directory.clone(),
         native: None,
         base: None,
         longest: Duration::ZERO,
@@ -318,6 +371,8 @@ struct Trial<'s> {
     injector: Injector,
     /// How long sessions survive.
     resume: Duration,
+    /// Where programs keep caches and data.
+    home: PathBuf,
     /// What the native run showed, if it is the same for all runs.
     native: Option<Shown>,
     /// Descriptors of the daemons and temporary files after the run without faults.
@@ -387,8 +442,11 @@ impl Trial<'_> {
         let launch = launch
             .args(arguments)
             .directory(&directory)
+            // Later runs find the kernels that a program keeps, but no other program's.
+            .env("XDG_CACHE_HOME", self.home.display().to_string())
+            .env("XDG_DATA_HOME", self.home.display().to_string())
             .env("FAKE_OPENCL_CONFIG", format!("devices = {devices}; {FAKE}"))
-            .env("CAUSEWAY_RESUME", format!("{}s", self.resume.as_secs()))
+            .env(sides::RESUME, format!("{}s", self.resume.as_secs()))
             .limit(RUN_WITHIN);
         let sides = self.sides;
         let injector = &mut self.injector;

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use causeway_proto::control::Inventory;
 
@@ -67,6 +68,7 @@ impl Description {
             node_name: self.settings.name.clone(),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             peer_addresses: self.peer_addresses(),
+            resume_limit_ms: milliseconds(self.settings.sessions.resume_limit),
             remarks: (self.exposed().into_iter())
                 .chain(domains::remark(
                     &self.settings.sharing,
@@ -85,4 +87,9 @@ impl Description {
             ..known.inventory.clone()
         }
     }
+}
+
+/// A duration as the wire has it.
+pub(super) fn milliseconds(of: Duration) -> u32 {
+    u32::try_from(of.as_millis()).unwrap_or(u32::MAX)
 }

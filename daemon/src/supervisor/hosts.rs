@@ -68,10 +68,10 @@ impl Host {
         self.sessions.lock().len()
     }
 
-    /// Returns whether this is one of the sessions.
-    pub(super) fn has(&self, session: &Worker) -> bool {
+    /// Returns whether one of the sessions has one of these numbers.
+    pub(super) fn has_one_of(&self, serials: &[u64]) -> bool {
         let sessions = self.sessions.lock();
-        sessions.iter().any(|of| of.serial == session.serial)
+        sessions.iter().any(|of| serials.contains(&of.serial))
     }
 
     /// Adds a session.

@@ -23,8 +23,8 @@ use tonic::{Request, Response, Status};
 
 use super::authentication::{self, ClientJudge, User, caller};
 use super::counts::Refusals;
-use super::description::Description;
-use super::domains::{Asked, Domains};
+use super::description::{Description, milliseconds};
+use super::domains::{Asked, Domain, Domains};
 use super::exclusive::Claim;
 use super::holders::Holder;
 use super::managed::{DeviceAt, Managed, NoLease, Place};
@@ -119,6 +119,9 @@ impl Node for NodeService {
         let is_stopping = self.workers.counts().draining;
         let mut inventory = self.description.inventory(&known, is_stopping);
         if is_known {
+            let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
+            let own = self.workers.held_by(&holder(&user, &request));
+            (inventory.own_sessions, inventory.own_away) = (count(own.sessions), count(own.away));
             // The start of a program must not wait for cards.
             inventory.uses = self.readiness.uses(Duration::ZERO).await;
         }
@@ -237,7 +240,7 @@ impl NodeService {
             ));
         }
         let made = self.workers.make_room(&holder).await;
-        made.map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        made.map_err(|error| self.full(&error, &holder))?;
         // The credential is checked again, because the lease may have ended while this call waited.
         let lease = self.lease(&request.credential, &user)?;
         let owner = lease
@@ -251,11 +254,10 @@ impl NodeService {
         let domain = self.domains.of(&asked, &known.inventory);
         let may_use = |at: &DeviceAt| asked.leased.is_none_or(|leased| leased.contains_key(at));
         let claim = Claim::of(&known.inventory, may_use, domain.as_ref());
-        let lease = match &claim {
-            None => lease,
-            Some(claim) => {
-                self.workers.make_way(claim, domain.as_ref()).await;
-                // As above: this call has waited again.
+        let lease = match self.wait_for_process(claim.as_ref(), domain.as_ref()).await {
+            false => lease,
+            // As above.
+            true => {
                 drop(lease);
                 self.lease(&request.credential, &user)?
             }
@@ -291,16 +293,15 @@ impl NodeService {
             )
             .map_err(|error| match error {
                 NotOpened::Draining => Status::unavailable(error.to_string()),
-                NotOpened::Full(_)
-                | NotOpened::TooMuch(_)
-                | NotOpened::Exclusive
-                | NotOpened::NoWorker(_) => Status::resource_exhausted(error.to_string()),
+                NotOpened::Full(_) | NotOpened::TooMuch(_) => self.full(&error, &holder),
+                NotOpened::Exclusive | NotOpened::NoWorker(_) => {
+                    Status::resource_exhausted(error.to_string())
+                }
             })?;
         if let (Some(managed), Some(place)) = (&self.managed, opened.place) {
             managed.opened(place);
         }
         log_client(opened.id, &owner, request.client);
-        let milliseconds = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
         let heartbeat = self.settings.heartbeat;
         Ok(OpenSessionReply {
             session_id: opened.id.0.to_vec().into(),
@@ -321,6 +322,30 @@ impl NodeService {
             away,
             restart_ms: milliseconds(restart),
         })
+    }
+
+    /// Waits until other processes are out of the way of a session with this claim and domain. Returns whether it has
+    /// waited.
+    async fn wait_for_process(&self, claim: Option<&Claim>, domain: Option<&Domain>) -> bool {
+        match (claim, domain) {
+            (Some(claim), domain) => {
+                self.workers.make_way(claim, domain).await;
+                true
+            }
+            (None, Some(domain)) => self.workers.wait_for_host(domain).await,
+            (None, None) => false,
+        }
+    }
+
+    /// The refusal by a limit. Sessions of the caller that are away use up limits, and nobody sees them.
+    fn full(&self, error: &dyn std::fmt::Display, holder: &Holder) -> Status {
+        let away = match self.workers.held_by(holder).away {
+            0 => String::new(),
+            away => format!(
+                "; your sessions that are away: {away}; one that has been away for 5 s ends when you try again"
+            ),
+        };
+        Status::resource_exhausted(format!("{error}{away}"))
     }
 
     /// On a managed node, marks the connection as known if the credential is a valid lease. Returns whether

@@ -11,10 +11,9 @@ use super::managed::Managed;
 use super::readiness::Readiness;
 use super::workers::Workers;
 
-/// How long a daemon that ends waits for the clients of its last sessions to come back.
+/// How long a daemon that ends waits for the clients of its last sessions to come back. Most of those that do not are
+/// programs that were killed behind a tunnel.
 const AWAY_WITHIN: Duration = Duration::from_secs(5);
-/// How often to look whether all clients are away.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time for workers to leave by themselves before they are killed.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 /// Time for the device manager to receive the final reports on leases.
@@ -76,7 +75,7 @@ impl Signals {
         }
         tokio::select! {
             () = workers.no_session() => {}
-            () = nobody_is_here(workers) => {
+            () = workers.all_away_for(AWAY_WITHIN) => {
                 tracing::info!(
                     sessions = workers.counts().sessions,
                     "the clients of all running sessions are away; their sessions are ended"
@@ -125,14 +124,6 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
             () = orphaned(&mut self.orphaned) => ORPHANED,
         }
-    }
-}
-
-/// Resolves when the clients of all sessions have been away for [`AWAY_WITHIN`]. Most of them are programs that were
-/// killed behind a tunnel.
-async fn nobody_is_here(workers: &Workers) {
-    while !workers.are_all_away(AWAY_WITHIN) {
-        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rustix::net::sockopt;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::builds::Builds;
 use super::client::Client;
@@ -75,7 +75,7 @@ pub(super) struct Worker {
     /// The longest time that the session waits for a client that is away. 0: it ends with its connections.
     waits: OnceLock<Duration>,
     /// Since when the client is away.
-    away: Mutex<Option<Instant>>,
+    away: watch::Sender<Option<Instant>>,
     /// Set while the worker says that it waits for longer than for a killed program.
     is_patient: AtomicBool,
     /// How often the client has come back.
@@ -166,7 +166,7 @@ impl Worker {
             secret,
             is_ending: AtomicBool::new(false),
             waits: OnceLock::new(),
-            away: Mutex::default(),
+            away: watch::Sender::default(),
             is_patient: AtomicBool::new(false),
             resumed: AtomicU32::new(0),
             passed: Mutex::default(),
@@ -409,7 +409,7 @@ impl Worker {
                 Ok(()) = client.has_left(self.resumes()), if !is_gone => {
                     let now = Instant::now();
                     if self.resumes() {
-                        self.away.lock().get_or_insert(now);
+                        self.away.send_if_modified(|away| away.replace(away.unwrap_or(now)).is_none());
                     } else {
                         is_gone = true;
                         self.is_ending.store(true, Ordering::Relaxed);
@@ -505,7 +505,7 @@ impl Worker {
             return;
         }
         self.is_patient.store(false, Ordering::Relaxed);
-        let was_away = self.away.lock().take().is_some();
+        let was_away = self.away.send_replace(None).is_some();
         if was_away {
             self.resumed.fetch_add(1, Ordering::Relaxed);
         }
@@ -563,7 +563,13 @@ impl Worker {
 
     /// Returns since when the client is away.
     pub(super) fn away_since(&self) -> Option<Instant> {
-        *self.away.lock()
+        *self.away.borrow()
+    }
+
+    /// Waits until the client is away.
+    pub(super) async fn leaves(&self) {
+        // The sender is here, so this cannot fail.
+        let _ = self.away.subscribe().wait_for(Option::is_some).await;
     }
 
     /// Asks the worker to park its session.
@@ -812,7 +818,7 @@ mod tests {
         report(&first, &mut client);
         drop(far);
         client.has_left(true).await.unwrap();
-        *worker.away.lock() = Some(Instant::now());
+        worker.away.send_replace(Some(Instant::now()));
         // A kernel of the session has made this one.
         report(&socket(), &mut client);
         assert!(!client.is_whole() && worker.away_since().is_some());

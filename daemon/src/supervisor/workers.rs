@@ -8,6 +8,7 @@
 mod away;
 mod hosting;
 mod parking;
+mod spares;
 mod uses;
 
 use std::cmp::Reverse;
@@ -31,11 +32,11 @@ use super::ended::EndedSessions;
 use super::endings::{ENDINGS, ending, log_end, log_host_end};
 use super::exclusive::Claim;
 use super::holders::{Holder, Holding, Holdings, TooMuch};
-use super::hosts::{Body, Host};
+use super::hosts::Host;
 use super::managed::{Place, PlaceNumber};
 use super::process::{self, Processes};
 use super::usage::Usage;
-use super::warm::{WarmDevice, Warming};
+use super::warm::Warming;
 use super::worker::Worker;
 use crate::accounting::{Entry, Figures, Ledger};
 use crate::build_cache;
@@ -60,8 +61,6 @@ const GRACE: Duration = Duration::from_secs(1);
 const ROOM_WITHIN: Duration = Duration::from_secs(2);
 /// Number of a session's latest connections that are remembered against replay.
 const REMEMBERED: usize = 256;
-/// Number of spare workers that are tried for a session before a new one is started.
-const ATTEMPTS: usize = 3;
 
 /// All workers of this daemon. Clones share their state.
 #[derive(Clone)]
@@ -348,53 +347,6 @@ impl Workers {
         open.fold(state.past, Figures::plus)
     }
 
-    /// Starts spare workers until there are as many as the settings ask for.
-    pub(super) fn replenish(&self) {
-        let wanted = self.0.sessions.spare_workers as usize;
-        let mut state = self.0.state.lock();
-        let since = state.alive.values().filter_map(|of| of.warming_since());
-        if let Some(since) = since.min() {
-            state.warming.note_under_way(since, Instant::now());
-        }
-        while !state.draining && state.spares.len() < wanted {
-            match self.start(&mut state) {
-                Ok(worker) => {
-                    worker.warm(state.warming.devices(Instant::now()));
-                    state.spares.push(worker);
-                }
-                Err(error) => {
-                    tracing::error!(%error, "cannot start a spare worker");
-                    break;
-                }
-            }
-        }
-    }
-
-    fn replenish_after(&self, pause: Duration) {
-        let workers = self.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
-            workers.replenish();
-        });
-    }
-
-    /// Ends the spare workers, because they have loaded drivers that have changed since.
-    pub(super) fn retire_spares(&self) {
-        for spare in std::mem::take(&mut self.0.state.lock().spares) {
-            spare.end();
-        }
-    }
-
-    /// Has the spare workers, now and in future, make contexts on these devices. Those that were asked before
-    /// keep their contexts.
-    pub(super) fn warm(&self, devices: Vec<WarmDevice>) {
-        let mut state = self.0.state.lock();
-        state.warming.set(devices);
-        for spare in &state.spares {
-            spare.warm(state.warming.devices(Instant::now()));
-        }
-    }
-
     /// If all places are taken, displaces a session whose client has not connected, to make room for one of
     /// `holder`. Waits [`ROOM_WITHIN`] at most. Does nothing if all clients have connected.
     ///
@@ -501,7 +453,9 @@ impl Workers {
             };
             let worker = match &domain {
                 None => self.assign(&mut state, &message)?,
-                Some(domain) => self.assign_in_host(&mut state, domain, &message)?,
+                Some(domain) => {
+                    self.assign_in_host(&mut state, domain, &message, claim.is_some())?
+                }
             };
             let user = build_cache::Owner::of(owner.user.as_deref());
             let host = domain.as_ref().and_then(|of| state.host_of(&worker, of));
@@ -725,59 +679,6 @@ impl Workers {
             owner: Owner::default(),
             restores: None,
         }
-    }
-
-    /// Sends the assignment to a worker: preferably a spare one that has loaded OpenCL, and of those one that
-    /// has made its contexts; then any spare one; then a new one. A spare one whose contexts take too long is
-    /// the last choice of the spare ones.
-    fn assign(
-        &self,
-        state: &mut WorkersState,
-        message: &ToWorker,
-    ) -> Result<Arc<Worker>, NotOpened> {
-        for _ in 0..ATTEMPTS {
-            let spares = state.spares.iter().enumerate();
-            let best = spares.max_by_key(|(_, spare)| {
-                (
-                    !spare.is_slow_to_warm(),
-                    spare.is_ready(),
-                    spare.warming_since().is_none(),
-                    spare.warm_contexts(),
-                )
-            });
-            let Some((best, _)) = best else { break };
-            let spare = state.spares.swap_remove(best);
-            match spare.send(message) {
-                Ok(()) => return Ok(spare),
-                // The spare worker has died and has not been reaped yet.
-                Err(error) => {
-                    tracing::debug!(
-                        %error,
-                        worker = spare.serial,
-                        "a spare worker cannot be assigned a session; trying another one"
-                    )
-                }
-            }
-        }
-        let worker = self.start(state)?;
-        worker.send(message)?;
-        Ok(worker)
-    }
-
-    fn start(&self, state: &mut WorkersState) -> std::io::Result<Arc<Worker>> {
-        state.last_serial += 1;
-        let serial = state.last_serial;
-        let (worker, process) = Worker::start(serial, &self.0.processes, self.0.builds.clone())?;
-        state.alive.insert(serial, Arc::clone(&worker));
-        let workers = self.clone();
-        tokio::spawn({
-            let worker = Arc::clone(&worker);
-            async move {
-                let status = worker.watch(Body::Own(Box::new(process))).await;
-                workers.reap(&worker, status);
-            }
-        });
-        Ok(worker)
     }
 
     /// Removes a worker that has ended from all tables.

@@ -210,9 +210,19 @@ impl Daemon {
     }
 
     /// Tells the daemon to end, and waits. Returns whether it succeeded.
-    pub fn terminate(mut self) -> bool {
+    pub fn terminate(self) -> bool {
+        self.begin_to_end();
+        self.has_ended_well()
+    }
+
+    /// Tells the daemon to end.
+    pub fn begin_to_end(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Waits until the daemon has ended. Returns whether it succeeded.
+    pub fn has_ended_well(mut self) -> bool {
         self.child.wait().unwrap().success()
     }
 }

@@ -125,6 +125,26 @@ fn a_daemon_that_ends_does_not_wait_long_for_clients_that_are_away() {
 }
 
 #[test]
+fn a_daemon_that_ends_notices_when_its_last_client_leaves() {
+    let daemon = Daemon::fake_with(
+        FAKE,
+        &["--drain-limit", "3600", "--spare-workers", "1"],
+        &[],
+    );
+    let session = Resuming::open(&daemon, LONG);
+    eventually("there is a spare worker", || {
+        (daemon.workers().len() > 1).then_some(())
+    });
+    daemon.begin_to_end();
+    // A daemon that ends has no spare workers.
+    eventually("the daemon ends", || {
+        (daemon.workers().len() == 1).then_some(())
+    });
+    session.leave();
+    assert!(daemon.has_ended_well());
+}
+
+#[test]
 fn commands_are_applied_once_in_a_host() {
     commands_are_applied_once(&TOGETHER);
 }
@@ -311,9 +331,38 @@ fn a_session_waits_for_as_long_as_was_granted() {
         session.answer(1);
         session.leave();
         let reason = session.end_reason();
-        assert!(reason.contains("did not come back in time"), "{reason}");
+        let text = "the client did not come back within 0.3 s: the client closed its connections";
+        assert_eq!(reason, text);
         assert_eq!(session.resume().err(), Some(Verdict::UnknownSession));
         until_sessions(&daemon, 0);
+    }
+}
+
+#[test]
+fn the_log_has_one_plain_line_about_the_end_of_a_session_that_was_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_causewayd"));
+    program.stderr(std::fs::File::create(&log).unwrap());
+    let daemon = Daemon::by_fake(program, FAKE, &["--log", "debug"], &[]);
+    let session = Resuming::open(&daemon, (1_500, 1_500));
+    session.leave();
+    session.end_reason();
+    assert!(daemon.terminate());
+    let log = std::fs::read_to_string(log).unwrap();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("client")).collect();
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    for (text, times) in [
+        ("the client is away; its session waits for it", 1),
+        (
+            "the client has not come back in time, so the session ends",
+            1,
+        ),
+        ("the client closed the session", 0),
+        ("ClientLost", 0),
+        ("ClientClosed", 0),
+    ] {
+        assert_eq!(count(text), times, "{text}: {lines:#?}");
     }
 }
 
@@ -403,6 +452,9 @@ fn what_is_granted_is_limited() {
         (session.reply.resume_ms, session.reply.keep_ms),
         (30_000, 30_000)
     );
+    let inventory = daemon.inventory();
+    assert_eq!(inventory.resume_limit_ms, 30_000);
+    assert_eq!((inventory.own_sessions, inventory.own_away), (1, 0));
 }
 
 #[test]
@@ -451,6 +503,21 @@ fn sessions_end_whose_programs_have_ended() {
 }
 
 #[test]
+fn the_end_of_a_session_that_is_away_waits_for_nobody_to_read_the_reason() {
+    let daemon = daemon();
+    let mut times = (1..=5).map(|pid| {
+        let session = Resuming::open_by(&daemon, process(pid), LONG, false).unwrap();
+        session.leave();
+        until_away(&daemon, 1);
+        let begun = Instant::now();
+        assert_eq!(end_away(&daemon, process(9), vec![process(pid)], &[]), 1);
+        begun.elapsed()
+    });
+    // A client that is there gets half a second. A busy machine may delay some of the ends.
+    assert!(times.any(|time| time < Duration::from_millis(500)));
+}
+
+#[test]
 fn a_session_that_is_away_makes_room_for_another() {
     let arguments = [&WATCHED[..], &["--session-limit", "2"]].concat();
     let daemon = Daemon::fake_with(FAKE, &arguments, &[]);
@@ -459,6 +526,13 @@ fn a_session_that_is_away_makes_room_for_another() {
     let begun = Instant::now();
     second.leave();
     until_away(&daemon, 1);
+    let refused = Resuming::open_by(&daemon, process(3), LONG, false).err();
+    let refused = refused.expect("the limit is reached").message().to_owned();
+    let away =
+        "your sessions that are away: 1; one that has been away for 5 s ends when you try again";
+    assert!(refused.contains(away), "{refused}");
+    let inventory = daemon.inventory();
+    assert_eq!((inventory.own_sessions, inventory.own_away), (2, 1));
     let third = eventually("a session opens", || {
         Resuming::open_by(&daemon, process(3), LONG, false).ok()
     });

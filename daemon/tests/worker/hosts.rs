@@ -397,6 +397,50 @@ fn a_kernel_that_never_ends_costs_its_neighbours_the_host_with_the_reason() {
     });
 }
 
+#[test]
+fn a_session_gets_another_host_while_a_kernel_of_a_program_that_is_gone_runs() {
+    let daemon = watched(Some(
+        "devices = 1\nkernel.endless.hang = true\nkernel.short.ns = 1000",
+    ));
+    let mut endless = Session::open_resuming(&daemon, 2000);
+    begin(&mut endless, "endless", "");
+    endless.ping();
+    let host = endless.worker();
+    // The program is there and may go on.
+    let beside = daemon.session();
+    assert_eq!(beside.worker(), host);
+    drop((beside, endless));
+    eventually("the session is away", || {
+        (daemon.count("causeway_sessions_away") == 1).then_some(())
+    });
+    let mut next = daemon.session();
+    begin(&mut next, "short", "");
+    let mut third = daemon.session();
+    third.ping();
+    let workers = third.workers();
+    assert!(workers.len() == 2 && workers.contains(&host), "{workers:?}");
+    eventually("the host is gone with its session", || {
+        let is_gone = !third.workers().contains(&host) && daemon.count("causeway_sessions") == 2;
+        is_gone.then_some(())
+    });
+    next.ping();
+    third.ping();
+}
+
+#[test]
+fn a_session_joins_the_host_of_a_program_that_is_gone_and_left_nothing_running() {
+    let daemon = watched(Some("devices = 1\nkernel.short.ns = 1000"));
+    let mut gone = Session::open_resuming(&daemon, 60_000);
+    let event = begin(&mut gone, "short", "");
+    gone.wait(event);
+    let host = gone.worker();
+    drop(gone);
+    eventually("the session is away", || {
+        (daemon.count("causeway_sessions_away") == 1).then_some(())
+    });
+    assert_eq!(daemon.session().worker(), host);
+}
+
 /// A kernel that takes longer than a session has to end, and its neighbours.
 const LONG: &str = "devices = 1\nkernel.long = { ns = 6000000000, print = \"long\" }\nkernel.short = { ns = 1000, print = \"short\" }";
 

@@ -152,10 +152,12 @@ impl File<'_> {
         name: &str,
         effect: &str,
     ) -> Result<T, Problem> {
+        let whole = value.span();
         T::deserialize(ValueDeserializer::from(value)).map_err(|error| {
-            let mut problem = self.problem(Fault::of(self.text, error));
-            problem.message = format!("{name}: {}; {effect}", problem.message);
-            problem
+            // An error about the whole value may come without a position.
+            let place = error.span().unwrap_or(whole);
+            let fault = Fault::of(self.text, error).message;
+            self.wrong(place, &format!("{name}: {fault}; {effect}"))
         })
     }
 
@@ -333,6 +335,18 @@ mod tests {
                 "s.toml:6: [[server]]: invalid duration `30`; expected e.g. `90s`, `30min` or `2h` in `answer_limit`; this server is ignored",
             ),
             (
+                "address = \"b\"\nresume = \"60\"",
+                "s.toml:6: [[server]]: invalid duration `60`; expected e.g. `90s`, `30min` or `2h` in `resume`; this server is ignored",
+            ),
+            (
+                "address = \"b\"\nkeep = \"25h\"",
+                "s.toml:6: [[server]]: `25h` is too long; expected at most `24h` in `keep`; this server is ignored",
+            ),
+            (
+                "address = \"b\"\nkeep = 60",
+                "s.toml:6: [[server]]: invalid type: integer `60`, expected a duration in quotes, e.g. `\"90s\"` in `keep`; this server is ignored",
+            ),
+            (
                 "name = \"b\"",
                 "s.toml:4: [[server]]: missing field `address`; this server is ignored",
             ),
@@ -374,6 +388,31 @@ mod tests {
                 "s.toml:1: const_pointers_are_reads: invalid type: integer `3`, expected a boolean; the key is ignored"
             ]
         );
+    }
+
+    #[test]
+    fn a_wrong_time_for_all_servers_is_named_with_its_line_and_leaves_the_default() {
+        for (value, fault) in [
+            (
+                "\"60\"",
+                "invalid duration `60`; expected e.g. `90s`, `30min` or `2h`",
+            ),
+            (
+                "\"-1s\"",
+                "invalid duration `-1s`; expected e.g. `90s`, `30min` or `2h`",
+            ),
+            ("\"48h\"", "`48h` is too long; expected at most `24h`"),
+            (
+                "60",
+                "invalid type: integer `60`, expected a duration in quotes, e.g. `\"90s\"`",
+            ),
+        ] {
+            for key in ["resume", "keep", "restart"] {
+                let text = format!("# times\n{key} = {value}\n[[server]]\naddress = \"a\"\n");
+                let problem = format!("s.toml:2: {key}: {fault}; the key is ignored");
+                assert_eq!(load(&text), (vec!["a:7079".to_owned()], vec![problem]));
+            }
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use address::{Address, BadAddress};
-pub use causeway_proto::span::{BadDuration, duration, duration_or_zero};
+pub use causeway_proto::span::{BadDuration, duration, wait};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
 use serde::Deserialize;

@@ -11,8 +11,8 @@ use causeway_security::check_settings;
 
 use super::leasing::Variables;
 use super::{
-    BadDuration, Compression, Problem, ServerSettings, Settings, TlsSettings, duration,
-    duration_or_zero, file, list,
+    BadDuration, Compression, Problem, ServerSettings, Settings, TlsSettings, duration, file, list,
+    wait,
 };
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
@@ -186,16 +186,14 @@ impl Environment {
     }
 
     fn override_resume(&self, settings: &mut Settings) {
-        if let Some(limit) =
-            Environment::time(settings, RESUME, self.resume.as_ref(), duration_or_zero)
-        {
+        if let Some(limit) = Environment::time(settings, RESUME, self.resume.as_ref(), wait) {
             all(settings).for_each(|server| server.resume = Some(limit));
         }
     }
 
     fn override_restart(&self, settings: &mut Settings) {
         let set = self.restart.as_ref();
-        if let Some(limit) = Environment::time(settings, RESTART, set, duration_or_zero) {
+        if let Some(limit) = Environment::time(settings, RESTART, set, wait) {
             all(settings).for_each(|server| server.restart = Some(limit));
         }
     }

@@ -18,7 +18,7 @@ use toml::Spanned;
 
 use super::leasing::read_priority;
 use super::{
-    Address, Carrier, Compression, ServerSettings, TlsSettings, duration, duration_or_zero, rate,
+    Address, BadDuration, Carrier, Compression, ServerSettings, TlsSettings, duration, rate, wait,
 };
 
 /// Number of bulk connections.
@@ -167,14 +167,29 @@ impl<'de> Visitor<'de> for AddressesVisitor {
     }
 }
 
-/// A duration, such as `60s` or `0s`.
+/// How long to wait for a session or to keep one: from `0s` to `24h`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Time(pub(super) Duration);
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        duration_or_zero(&text).map(Time).map_err(D::Error::custom)
+        deserializer
+            .deserialize_str(DurationVisitor(wait))
+            .map(Time)
+    }
+}
+
+struct DurationVisitor(fn(&str) -> Result<Duration, BadDuration>);
+
+impl Visitor<'_> for DurationVisitor {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration in quotes, e.g. `\"90s\"`")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
+        (self.0)(text).map_err(E::custom)
     }
 }
 
@@ -201,7 +216,9 @@ fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
 }
 
 fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    text(deserializer, duration)
+    deserializer
+        .deserialize_str(DurationVisitor(duration))
+        .map(Some)
 }
 
 fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Priority>, D::Error> {

@@ -36,6 +36,12 @@ pub fn host_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
+/// The time since the machine's start, also that in which it was suspended.
+pub(super) fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
+
 /// Clock state of one node.
 #[derive(Debug, Default)]
 pub(super) struct NodeClock {

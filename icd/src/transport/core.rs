@@ -24,11 +24,13 @@ use super::carrier::Carrier;
 use super::encode::EncodeCommand;
 use super::events::SessionEvents;
 use super::flusher::Flusher;
+use super::granted::Granted;
 use super::kept::Impossible;
 use super::outbox::{Appended, Outbox};
 use super::patience::Positions;
 use super::reader::CommandReader;
 use super::received::Received;
+use super::report::{Reported, Tool};
 use super::requests::Requests;
 use super::wait::{Change, Progress};
 
@@ -44,14 +46,20 @@ pub(super) struct Core {
     pub(super) progress: Progress,
     pub(super) bulk: Bulk,
     pub(super) events: Arc<dyn SessionEvents>,
+    /// The tool that learns of breaks and of the loss.
+    pub(super) tool: Tool,
     /// Present if waiting threads read the command connection; `None` if the carrier's own thread does.
     pub(super) reader: Option<CommandReader>,
     carrier: Box<dyn Carrier>,
+    /// How long the node keeps the session without connections.
+    pub(super) granted: Granted,
     // Present if the session outlives its connections.
     resume: Option<Resume>,
     heartbeat: Mutex<Arc<Line>>,
     failure: OnceLock<WireError>,
     failed: AtomicBool,
+    /// Whether this side closes the session, because nothing uses it any more.
+    closes: AtomicBool,
     lost: AtomicBool,
     over: AtomicBool,
 }
@@ -108,10 +116,8 @@ pub(super) struct Connections {
     /// Present if waiting threads read the command connection.
     pub(super) reader: Option<CommandReader>,
     pub(super) heartbeat: Arc<Line>,
-    /// Whether the session outlives them.
-    pub(super) resumes: bool,
-    /// Whether the node may park the session.
-    pub(super) parks: bool,
+    /// How long the session outlives them.
+    pub(super) granted: Granted,
 }
 
 impl Core {
@@ -121,11 +127,12 @@ impl Core {
         bulk: Bulk,
         events: Arc<dyn SessionEvents>,
     ) -> Core {
-        let outbox = Outbox::new(connections.resumes);
-        if connections.parks {
+        let outbox = Outbox::new(connections.granted.resumes());
+        if connections.granted.parks() {
             outbox.records();
         }
         Core {
+            tool: Tool::of_process(&address, bulk.session()),
             address,
             outbox,
             flusher: Flusher::default(),
@@ -135,13 +142,15 @@ impl Core {
             events,
             reader: connections.reader,
             carrier: connections.carrier,
-            resume: connections.resumes.then(|| Resume {
+            granted: connections.granted,
+            resume: connections.granted.resumes().then(|| Resume {
                 socket: Mutex::new(super::socket::inode(&connections.heartbeat)),
                 ..Resume::default()
             }),
             heartbeat: Mutex::new(connections.heartbeat),
             failure: OnceLock::new(),
             failed: AtomicBool::new(false),
+            closes: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             over: AtomicBool::new(false),
         }
@@ -435,7 +444,7 @@ impl Core {
     /// has failed. Does not wait and calls no callback.
     pub(super) fn break_off(&self, generation: u64, reason: String) -> bool {
         let Some(resume) = &self.resume else {
-            self.fail(reason);
+            self.fail(self.granted.explain(&reason, None));
             return false;
         };
         // A program may close every descriptor it finds, and their numbers may be those of its own files by now. Sockets
@@ -611,6 +620,12 @@ impl Core {
         }
     }
 
+    /// Ends the session, because nothing uses it any more.
+    pub(super) fn close(&self) {
+        self.closes.store(true, Ordering::SeqCst);
+        self.fail("the session was closed".to_owned());
+    }
+
     /// Ends the session, because the program has disconnected the server.
     pub(super) fn disconnect(&self) {
         self.end_with(WireError::Disconnected {
@@ -654,6 +669,7 @@ impl Core {
         self.bulk.wait_until_quiet();
         relay::end_all(self);
         if let Some(error) = self.failure.get() {
+            self.report_loss(error);
             for receiver in self.requests.close() {
                 receiver(Err(error.clone()));
             }
@@ -664,6 +680,21 @@ impl Core {
         }
         self.over.store(true, Ordering::SeqCst);
         self.progress.advance(Change::Any);
+    }
+
+    // Tells the tool that the session is lost, unless the program or this library has ended it.
+    fn report_loss(&self, error: &WireError) {
+        let (WireError::Lost { reason, .. } | WireError::Ended { reason, .. }) = error else {
+            return;
+        };
+        if self.closes.load(Ordering::SeqCst) || super::is_ending() {
+            return;
+        }
+        let away = self.the_break().map(|broken| broken.since.elapsed());
+        self.tool.report(Reported::Lost {
+            reason: reason.clone(),
+            away: away.unwrap_or_default(),
+        });
     }
 }
 

@@ -17,8 +17,10 @@ use causeway_proto::id::SessionSecret;
 use causeway_security::{Line, MAX_REASON, MAX_SEALED_REASON, open_reason};
 
 use super::bulk::{Owner, PATH_DEAD};
+use super::clock;
 use super::core::Core;
 use super::reconnect::Redialer;
+use super::stops::Stops;
 use crate::thread::Stack;
 
 /// How often the paths of the connections are looked at, if the server has several addresses.
@@ -40,10 +42,11 @@ pub(super) fn start(
             ..rhythm
         };
         let mut line = core.heartbeat();
+        let mut stops = Stops::new(clock::since_boot());
         loop {
             let generation = core.generation();
             let ended = match line.socket().set_read_timeout(Some(rhythm.slice())) {
-                Ok(()) => listen_on(&core, &line, &secret, rhythm),
+                Ok(()) => listen_on(&core, &line, &secret, rhythm, &mut stops),
                 Err(error) => Ended::Broken(super::socket::plain(&error)),
             };
             match ended {
@@ -51,7 +54,7 @@ pub(super) fn start(
                 Ended::Silent(reason) | Ended::Broken(reason) => {
                     let is_away = core.break_off(generation, reason);
                     let resumed = redialer.as_mut().filter(|_| is_away);
-                    match resumed.and_then(|redialer| redialer.resume(&core)) {
+                    match resumed.and_then(|redialer| redialer.resume(&core, &mut stops)) {
                         Some(next) => line = next,
                         None => return,
                     }
@@ -62,12 +65,20 @@ pub(super) fn start(
 }
 
 // Listens until the connection ends.
-fn listen_on(core: &Arc<Core>, line: &Line, secret: &SessionSecret, rhythm: Rhythm) -> Ended {
+fn listen_on(
+    core: &Arc<Core>,
+    line: &Line,
+    secret: &SessionSecret,
+    rhythm: Rhythm,
+    stops: &mut Stops,
+) -> Ended {
     let mut source = Source::new(line);
     let ended = listen(
         Noting {
             source: &mut source,
             core,
+            stops,
+            slice: rhythm.slice(),
             watch: rhythm.is_watched.then(PathWatch::default),
         },
         rhythm,
@@ -83,6 +94,9 @@ fn listen_on(core: &Arc<Core>, line: &Line, secret: &SessionSecret, rhythm: Rhyt
 struct Noting<'a, 'b> {
     source: &'a mut Source<'b>,
     core: &'a Arc<Core>,
+    stops: &'a mut Stops,
+    /// How long a read may take.
+    slice: Duration,
     /// Present if the session could move to another address of its server.
     watch: Option<PathWatch>,
 }
@@ -111,6 +125,7 @@ impl Noting<'_, '_> {
 impl Read for Noting<'_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(into);
+        self.stops.look(clock::since_boot(), self.slice);
         self.look()?;
         let count = read?;
         self.core.acknowledge();

@@ -19,6 +19,7 @@ use super::control::{self, Supervisor};
 use super::events::SessionEvents;
 use super::fork;
 use super::gauge::Gauge;
+use super::granted::Granted;
 use super::heartbeat::Rhythm;
 use super::rails::{Rail, Rails};
 use super::retry;
@@ -156,8 +157,11 @@ impl Node {
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
         let location = self.location(rail.peer.address());
         let here = Place::told(&reply.shared_memory);
-        let resume = Duration::from_millis(reply.resume_ms.into()).min(self.settings.resume());
-        let restart = Duration::from_millis(reply.restart_ms.into()).min(self.settings.restart());
+        let granted = |milliseconds: u32| Duration::from_millis(milliseconds.into());
+        let (resume, keep) = (granted(reply.resume_ms), granted(reply.keep_ms));
+        let restart = granted(reply.restart_ms);
+        let granted = Granted::new(&self.settings, resume, keep, restart);
+        let resume = granted.resume;
         let dialer = Dialer {
             rails: Arc::new(Rails::new(&self.settings, rail)),
             here,
@@ -190,12 +194,7 @@ impl Node {
                 ..location
             },
             server: self.settings.clone(),
-            resume,
-            restart: if resume.is_zero() {
-                Duration::ZERO
-            } else {
-                restart
-            },
+            granted,
         };
         let opened = Session::open(opening, events);
         let ok = opened.is_ok();

@@ -13,13 +13,15 @@ use causeway_proto::preamble::Purpose;
 use causeway_security::Line;
 
 use super::bulk::Owner;
+use super::clock;
 use super::control;
 use super::core::{Break, Core, NotResumed};
 use super::local::Peer;
 use super::patience::Patience;
 use super::rails::Rail;
-use super::report::{Reported, Tool};
+use super::report::Reported;
 use super::socket::{Dialer, Fault, NotOpened};
+use super::stops::Stops;
 use crate::config::ServerSettings;
 
 /// A session that is away for longer is reported in the log.
@@ -41,8 +43,6 @@ pub(super) struct Redialer {
     pub(super) restart: Duration,
     /// When the connections were opened.
     pub(super) opened: Instant,
-    /// The tool that learns of breaks.
-    pub(super) tool: Tool,
 }
 
 /// Why an attempt did not resume the session.
@@ -92,7 +92,7 @@ impl Round {
 
 impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
-    pub(super) fn resume(&mut self, core: &Arc<Core>) -> Option<Arc<Line>> {
+    pub(super) fn resume(&mut self, core: &Arc<Core>, stops: &mut Stops) -> Option<Arc<Line>> {
         let must_pause = (self.patience).begin(self.opened.elapsed(), core.positions());
         let (mut patience, mut round) = (self.patience, Round::default());
         let may_restart = core.may_restart();
@@ -100,7 +100,8 @@ impl Redialer {
             patience = Patience::new(self.restart);
         }
         let mut is_reported = false;
-        if must_pause && !self.pause(core, &mut patience, "its connections break again and again") {
+        let again = "its connections break again and again";
+        if must_pause && !self.pause(core, &mut patience, stops, again) {
             return None;
         }
         loop {
@@ -109,7 +110,9 @@ impl Redialer {
                 return None;
             }
             let (planned, begun) = (patience.attempt(), Instant::now());
-            let last = match self.attempt(core, &mut round, begun + planned) {
+            let attempt = self.attempt(core, &mut round, begun + planned);
+            stops.look(clock::since_boot(), planned);
+            let last = match attempt {
                 // The session may also have failed during the attempt.
                 _ if core.is_failed() => return None,
                 Ok((line, again)) => {
@@ -122,7 +125,7 @@ impl Redialer {
                     return Some(line);
                 }
                 Err(Failed::ForGood(why)) => {
-                    self.give_up(core, &broken, &why);
+                    self.give_up(core, &broken, &why, stops);
                     return None;
                 }
                 Err(Failed::ForNow(why)) => why,
@@ -131,22 +134,22 @@ impl Redialer {
             // The end of a daemon is no hiccup of the network.
             if !is_reported && (may_restart || broken.since.elapsed() >= REPORTED) {
                 is_reported = true;
-                self.report_away(&broken, &last);
+                self.report_away(core, &broken, &last);
             }
             if round.goes_on() && patience.has_time() {
                 continue;
             }
-            if !self.pause(core, &mut patience, &last) {
+            if !self.pause(core, &mut patience, stops, &last) {
                 return None;
             }
         }
     }
 
     // Waits before the next attempt. Returns false if the session has failed, also because no time is left.
-    fn pause(&self, core: &Core, patience: &mut Patience, last: &str) -> bool {
+    fn pause(&self, core: &Core, patience: &mut Patience, stops: &mut Stops, last: &str) -> bool {
         let Some(pause) = patience.pause() else {
             if let Some(broken) = core.the_break() {
-                self.give_up(core, &broken, last);
+                self.give_up(core, &broken, last, stops);
             }
             return false;
         };
@@ -156,14 +159,15 @@ impl Redialer {
                 return false;
             }
             std::thread::sleep(LOOKS_UP_EVERY.min(pause));
+            stops.look(clock::since_boot(), LOOKS_UP_EVERY);
         }
         patience.count(pause, begun.elapsed());
         true
     }
 
-    fn report_away(&self, broken: &Break, last: &str) {
+    fn report_away(&self, core: &Core, broken: &Break, last: &str) {
         let (address, reason) = (&self.dialer.address, &broken.reason);
-        self.tool.report(address, Reported::Away(reason.clone()));
+        core.tool.report(Reported::Away(reason.clone()));
         tracing::warn!(
             address,
             reason,
@@ -176,7 +180,7 @@ impl Redialer {
     fn report_back(&self, core: &Core, broken: &Break, again: usize, is_reported: bool) {
         let (address, away) = (&self.dialer.address, broken.since.elapsed());
         let times = core.resumed();
-        self.tool.report(address, Reported::Resumed { times, away });
+        core.tool.report(Reported::Resumed { times, away });
         if is_reported {
             tracing::warn!(
                 address,
@@ -189,16 +193,29 @@ impl Redialer {
 
     // Ends a session that is not resumed. If the node knows why it has ended the session, that says more than `last`,
     // the error of the last attempt.
-    fn give_up(&self, core: &Core, broken: &Break, last: &str) {
+    fn give_up(&self, core: &Core, broken: &Break, last: &str, stops: &Stops) {
         let Break { reason, since } = broken;
         let away = since.elapsed().as_secs_f64();
+        let stopped = stops.recent(clock::since_boot());
+        // The times that the node has granted for connections say nothing about a daemon that is started anew.
+        let explain = |text: String, stopped| match core.may_restart() {
+            true => text,
+            false => core.granted.explain(&text, stopped),
+        };
         match self.end() {
-            Some(end) => core.told(format!(
-                "{end}; its connection had broken {away:.1} s before: {reason}"
-            )),
-            None => core.fail(format!(
-                "{reason}; the session was not resumed within {away:.1} s: {last}"
-            )),
+            Some(end) => {
+                let text = format!("{end}; its connection had broken {away:.1} s before: {reason}");
+                // The node's reason says for how long the node has waited.
+                core.told(match stopped {
+                    Some(_) => explain(text, stopped),
+                    None => text,
+                });
+            }
+            None => {
+                let text =
+                    format!("{reason}; the session was not resumed within {away:.1} s: {last}");
+                core.fail(explain(text, stopped));
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reports of sessions that break and are resumed, to the tool that runs the program (`causeway run --json`).
+//! Reports of sessions that break, are resumed and are lost, to the tool that runs the program (`causeway run --json`).
 //!
 //! A report is a datagram to the Unix socket that [`VARIABLE`] names. Nobody waits for the tool: a report that its
 //! socket does not take is dropped.
@@ -7,6 +7,8 @@
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use causeway_proto::id::SessionId;
 
 use super::standard;
 
@@ -20,6 +22,8 @@ pub struct SessionReport {
     pub pid: u32,
     /// The address of the session's node.
     pub server: String,
+    /// The beginning of the session's id, as logs show it.
+    pub session: String,
     /// The change.
     pub reported: Reported,
 }
@@ -36,6 +40,13 @@ pub enum Reported {
         /// How long it had no connection.
         away: Duration,
     },
+    /// The session is lost.
+    Lost {
+        /// Why the session is lost.
+        reason: String,
+        /// How long it had no connection before.
+        away: Duration,
+    },
 }
 
 impl SessionReport {
@@ -43,19 +54,28 @@ impl SessionReport {
     #[must_use]
     pub fn decode(datagram: &[u8]) -> Option<SessionReport> {
         let text = std::str::from_utf8(datagram).ok()?;
-        let mut fields = text.splitn(4, '\t');
-        let pid = fields.next()?.parse().ok()?;
-        let server = fields.next()?.to_owned();
-        let reported = match (fields.next()?, fields.next()?) {
-            ("away", reason) => Reported::Away(reason.to_owned()),
-            (times, away) => Reported::Resumed {
-                times: times.parse().ok()?,
-                away: Duration::from_millis(away.parse().ok()?),
+        let mut fields = text.splitn(6, '\t');
+        let mut field = || fields.next();
+        let pid = field()?.parse().ok()?;
+        let (server, session) = (field()?.to_owned(), field()?.to_owned());
+        let (kind, away, last) = (field()?, field()?.parse().ok()?, field()?);
+        let away = Duration::from_millis(away);
+        let reported = match kind {
+            "away" => Reported::Away(last.to_owned()),
+            "resumed" => Reported::Resumed {
+                times: last.parse().ok()?,
+                away,
             },
+            "lost" => Reported::Lost {
+                reason: last.to_owned(),
+                away,
+            },
+            _ => return None,
         };
         Some(SessionReport {
             pid,
             server,
+            session,
             reported,
         })
     }
@@ -66,36 +86,47 @@ impl SessionReport {
         let SessionReport {
             pid,
             server,
+            session,
             reported,
         } = self;
-        match reported {
-            Reported::Away(reason) => format!("{pid}\t{server}\taway\t{reason}"),
-            Reported::Resumed { times, away } => {
-                format!("{pid}\t{server}\t{times}\t{}", away.as_millis())
-            }
-        }
+        let (kind, away, last) = match reported {
+            Reported::Away(reason) => ("away", Duration::ZERO, reason.clone()),
+            Reported::Resumed { times, away } => ("resumed", *away, times.to_string()),
+            Reported::Lost { reason, away } => ("lost", *away, reason.clone()),
+        };
+        let away = away.as_millis();
+        format!("{pid}\t{server}\t{session}\t{kind}\t{away}\t{last}")
     }
 }
 
-/// The tool that runs this process, if it wants reports.
-pub(super) struct Tool(Option<PathBuf>);
+/// The tool that runs this process, if it wants reports, and the session that is reported.
+pub(super) struct Tool {
+    path: Option<PathBuf>,
+    server: String,
+    session: String,
+}
 
 impl Tool {
-    /// Reads the environment.
-    pub(super) fn of_process() -> Tool {
+    /// Reads the environment. The session is on this server.
+    pub(super) fn of_process(server: &str, SessionId(id): SessionId) -> Tool {
         use rustix::process::{getegid, geteuid, getgid, getuid};
         // In a setuid program the user controls the environment, so the variable does not count.
         let is_plain = getuid() == geteuid() && getgid() == getegid();
         let path = std::env::var_os(VARIABLE).filter(|path| is_plain && !path.is_empty());
-        Tool(path.map(PathBuf::from))
+        Tool {
+            path: path.map(PathBuf::from),
+            server: server.to_owned(),
+            session: id[..4].iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
     }
 
-    /// Reports a change of a session on this server.
-    pub(super) fn report(&self, server: &str, reported: Reported) {
-        let Some(path) = &self.0 else { return };
+    /// Reports a change of the session.
+    pub(super) fn report(&self, reported: Reported) {
+        let Some(path) = &self.path else { return };
         let report = SessionReport {
             pid: std::process::id(),
-            server: server.to_owned(),
+            server: self.server.clone(),
+            session: self.session.clone(),
             reported,
         };
         let sent = (|| {
@@ -120,10 +151,16 @@ mod tests {
             times: 3,
             away: Duration::from_millis(1234),
         };
-        for reported in [Reported::Away("no\theartbeat".to_owned()), resumed] {
+        let lost = Reported::Lost {
+            reason: "the node\nsaid so".to_owned(),
+            away: Duration::from_secs(61),
+        };
+        let away = Reported::Away("no\theartbeat".to_owned());
+        for reported in [away, resumed, lost] {
             let report = SessionReport {
                 pid: 7,
                 server: "node:7079".to_owned(),
+                session: "01ab45ef".to_owned(),
                 reported,
             };
             let text = report.encode();
@@ -133,6 +170,6 @@ mod tests {
             }
         }
         assert_eq!(SessionReport::decode(b"\xff"), None);
-        assert_eq!(SessionReport::decode(b"7\tnode\tmany\t5"), None);
+        assert_eq!(SessionReport::decode(b"7\tnode\t0\tmany\t5\t5"), None);
     }
 }

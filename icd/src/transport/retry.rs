@@ -1,17 +1,20 @@
 //! Retries a conversation with a server that closed the connection before it answered.
 //!
 //! A server with too many new connections closes those that were silent for longest. Not here: what is
-//! said. Invariant: at most [`ATTEMPTS`] attempts are made, with pauses that double and are random.
+//! said. Invariant: at most [`ATTEMPTS`] attempts are made, with pauses that double and are random. Only the first
+//! connections of a session that outlives its connections get more.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
 use causeway_proto::status::WireError;
 
-use super::socket::NotOpened;
+use super::socket::{Fault, NotOpened};
 
 const ATTEMPTS: i32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Pause after these attempts, if there are more.
+const LATER_PAUSE: Duration = Duration::from_millis(250);
 
 /// The pauses between the attempts. Random ones keep clients that were closed together from coming back
 /// together.
@@ -40,18 +43,32 @@ where
     converse(attempt).await
 }
 
+/// What is retried for a connection of a session, besides a connection that the server closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// Nothing.
+    Closed,
+    /// An unreachable node, until the deadline. The session outlives its connections, also those that open it.
+    Unreachable,
+}
+
 /// Like [`persistently`], for the connections of a session. Each attempt ends before `deadline`.
 pub(super) fn persistently_by<T>(
     deadline: Instant,
+    retry: Retry,
     converse: impl Fn() -> Result<T, NotOpened>,
 ) -> Result<T, NotOpened> {
-    for pause in pauses() {
+    let is_patient = retry == Retry::Unreachable;
+    let helps = |not_opened: &NotOpened| match not_opened.error {
+        WireError::Closed { .. } => true,
+        WireError::Unreachable { .. } => is_patient && not_opened.fault == Fault::Other,
+        _ => false,
+    };
+    let most = if is_patient { usize::MAX } else { 0 };
+    for pause in pauses().chain(std::iter::repeat_n(LATER_PAUSE, most)) {
         match converse() {
             // As much time as the pause is left for the next attempt.
-            Err(NotOpened {
-                error: WireError::Closed { .. },
-                ..
-            }) if Instant::now() + 2 * pause < deadline => {
+            Err(not_opened) if helps(&not_opened) && Instant::now() + 2 * pause < deadline => {
                 std::thread::sleep(pause);
             }
             done => return done,

@@ -25,11 +25,12 @@ use super::clock::{self, NodeClock};
 use super::core::{Connections, Core};
 use super::encode::EncodeCommand;
 use super::gauge::Gauge;
+use super::granted::Granted;
 use super::heartbeat::{self, Rhythm};
 use super::patience::Patience;
 use super::reader::{self, CommandReader};
 use super::reconnect::Redialer;
-use super::report::Tool;
+use super::retry::Retry;
 use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
@@ -55,9 +56,6 @@ pub struct Location {
 /// Time for the node to learn that the session ends.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(100);
 
-/// The pause before a new session's connections are opened again.
-const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(250);
-
 /// A live (or lost) session. Dropping the last reference ends it.
 pub struct Session {
     core: Arc<Core>,
@@ -79,10 +77,8 @@ pub(super) struct Opening {
     pub(super) location: Location,
     /// The node's settings.
     pub(super) server: ServerSettings,
-    /// How long the program waits when connections break; zero: not at all.
-    pub(super) resume: Duration,
-    /// How long the program waits for a daemon that is started anew; zero: the session is never parked.
-    pub(super) restart: Duration,
+    /// How long the node keeps the session when connections break.
+    pub(super) granted: Granted,
 }
 
 impl Session {
@@ -100,16 +96,20 @@ impl Session {
             gauge,
             location,
             server,
-            resume,
-            restart,
+            granted,
         } = opening;
         let purpose = match carrier {
             Carrier::Direct => Purpose::Commands,
             Carrier::Grpc => Purpose::CommandsGrpc,
         };
-        let resumes = !resume.is_zero();
-        let (commands, heartbeat) = first_connections(&dialer, purpose, resumes, deadline)?;
-        let heartbeat = Arc::new(heartbeat);
+        let resumes = granted.resumes();
+        // If one breaks while the other opens, the session begins by being resumed.
+        let retry = match resumes {
+            true => Retry::Unreachable,
+            false => Retry::Closed,
+        };
+        let commands = dialer.open(purpose, retry, deadline)?;
+        let heartbeat = Arc::new(dialer.open(Purpose::Heartbeat, retry, deadline)?);
         let bulk = Bulk::new(dialer.clone(), bulk, Arc::clone(&gauge));
         let (address, id) = (dialer.address.clone(), dialer.session);
         let secret = dialer.secret.clone();
@@ -117,17 +117,13 @@ impl Session {
             dialer,
             server,
             commands: purpose,
-            patience: Patience::new(resume),
-            restart,
+            patience: Patience::new(granted.resume),
+            restart: granted.restart,
             opened: Instant::now(),
-            tool: Tool::of_process(),
         });
         let started = match carrier {
-            Carrier::Direct => {
-                let survives = (resumes, !restart.is_zero());
-                start_direct(commands, heartbeat, survives, &address, bulk, events)
-            }
-            Carrier::Grpc => start_grpc(commands, heartbeat, resumes, &address, bulk, events),
+            Carrier::Direct => start_direct(commands, heartbeat, granted, &address, bulk, events),
+            Carrier::Grpc => start_grpc(commands, heartbeat, granted, &address, bulk, events),
         };
         let no_thread = |error: io::Error| WireError::Refused {
             address: address.clone(),
@@ -481,7 +477,7 @@ impl Drop for Session {
             std::mem::forget(Arc::clone(&self.core));
         } else {
             self.core.say_farewell(FAREWELL_LIMIT);
-            self.core.fail("the session was closed".to_owned());
+            self.core.close();
         }
     }
 }
@@ -492,35 +488,10 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Opens the connections for commands and heartbeats.
-///
-/// A session that outlives its connections may lose them here already. They are then opened again, until the deadline.
-fn first_connections(
-    dialer: &Dialer,
-    purpose: Purpose,
-    resumes: bool,
-    deadline: Instant,
-) -> Result<(Line, Line), WireError> {
-    let open = || {
-        let commands = dialer.open(purpose, 0, deadline)?;
-        Ok((commands, dialer.open(Purpose::Heartbeat, 0, deadline)?))
-    };
-    loop {
-        match open() {
-            Err(WireError::Closed { .. } | WireError::Unreachable { .. })
-                if resumes && Instant::now() + OPEN_AGAIN_AFTER < deadline =>
-            {
-                std::thread::sleep(OPEN_AGAIN_AFTER);
-            }
-            done => return done,
-        }
-    }
-}
-
 fn start_direct(
     line: Line,
     heartbeat: Arc<Line>,
-    (resumes, parks): (bool, bool),
+    granted: Granted,
     address: &str,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
@@ -530,8 +501,7 @@ fn start_direct(
         carrier: Box::new(carrier),
         reader: Some(CommandReader::new(readable)?),
         heartbeat,
-        resumes,
-        parks,
+        granted,
     };
     let core = Arc::new(Core::new(address.to_owned(), connections, bulk, events));
     reader::start(&core)?;
@@ -541,7 +511,7 @@ fn start_direct(
 fn start_grpc(
     line: Line,
     heartbeat: Arc<Line>,
-    resumes: bool,
+    granted: Granted,
     address: &str,
     bulk: Bulk,
     events: Arc<dyn SessionEvents>,
@@ -551,8 +521,7 @@ fn start_grpc(
         carrier: Box::new(carrier),
         reader: None,
         heartbeat,
-        resumes,
-        parks: false,
+        granted,
     };
     let core = Arc::new(Core::new(address.to_owned(), connections, bulk, events));
     grpc::start(&core, served)?;

@@ -26,7 +26,7 @@ use super::ended::is_end;
 use super::local::Peer;
 use super::rails::{Rail, Rails};
 use super::resolve::{self, Candidate, Connected, NotConnected};
-use super::retry::persistently_by;
+use super::retry::{Retry, persistently_by};
 use super::{control, standard};
 
 /// SO_PRIORITY for commands and heartbeats, which overtake bulk data in the sender's own queues.
@@ -91,11 +91,14 @@ impl Dialer {
     pub(super) fn open(
         &self,
         purpose: Purpose,
-        lane: u8,
+        retry: Retry,
         deadline: Instant,
     ) -> Result<Line, WireError> {
         let _kept_free = standard::kept_free();
-        let opened = self.open_on(self.rails.current(), purpose, lane, 0, deadline);
+        let rail = self.rails.current();
+        let opened = persistently_by(deadline, retry, || {
+            self.open_on(rail, purpose, 0, 0, deadline)
+        });
         Ok(opened.map_err(|not_opened| not_opened.error)?.0)
     }
 
@@ -115,7 +118,10 @@ impl Dialer {
                 false => deadline,
             };
             let dialer = self.on_rail(rail);
-            let not_opened = match dialer.open_on(rail, Purpose::Bulk, lane, position, limit) {
+            let opened = persistently_by(limit, Retry::Closed, || {
+                dialer.open_on(rail, Purpose::Bulk, lane, position, limit)
+            });
+            let not_opened = match opened {
                 Ok((line, theirs)) => return Ok((line, rail, theirs)),
                 Err(not_opened) => not_opened,
             };
@@ -145,11 +151,8 @@ impl Dialer {
         position: u64,
         deadline: Instant,
     ) -> Result<(Line, u64), NotOpened> {
-        // A node with too many new connections may have closed this one before reading from it.
-        persistently_by(deadline, || {
-            let stream = self.connect_on(rail, deadline)?;
-            self.open_over(stream, purpose, lane, position, deadline)
-        })
+        let stream = self.connect_on(rail, deadline)?;
+        self.open_over(stream, purpose, lane, position, deadline)
     }
 
     // Connects on this rail.
@@ -610,7 +613,11 @@ mod tests {
         });
         let begun = Instant::now();
         let error = dialer
-            .open(Purpose::Commands, 0, begun + Duration::from_millis(200))
+            .open(
+                Purpose::Commands,
+                Retry::Closed,
+                begun + Duration::from_millis(200),
+            )
             .unwrap_err();
         assert!(
             begun.elapsed() < Duration::from_millis(600),

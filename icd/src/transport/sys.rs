@@ -1,5 +1,5 @@
-//! The few system calls without a safe wrapper: a page that `fork` wipes, `SO_PRIORITY`, `atexit`, and
-//! the library's destructor.
+//! The few system calls without a safe wrapper: a page that `fork` wipes, `SO_PRIORITY`, flags of a descriptor that
+//! is not ours, `atexit`, and the library's destructor.
 //!
 //! Code for the application's memory is in `bulk/memory.rs`. Invariant: every pointer passed to the
 //! system here points to a local variable or to a page that is never unmapped.
@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
@@ -37,6 +37,20 @@ pub(super) fn word_wiped_on_fork() -> Option<&'static AtomicU32> {
         }
         Some(&*page.cast::<AtomicU32>())
     }
+}
+
+/// Whether this descriptor number is closed when a program is started. `None` if no descriptor has the number.
+pub(super) fn is_close_on_exec(number: RawFd) -> Option<bool> {
+    // SAFETY: `F_GETFD` takes any number and changes nothing.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    (flags != -1).then_some(flags & libc::FD_CLOEXEC != 0)
+}
+
+/// The inode of the file with this descriptor number. `None` if no descriptor has the number.
+pub(super) fn inode(number: RawFd) -> Option<u64> {
+    let mut told = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the pointer is to a local structure, which the system fills if it succeeds.
+    unsafe { (libc::fstat(number, told.as_mut_ptr()) == 0).then(|| told.assume_init().st_ino) }
 }
 
 /// Sets `SO_PRIORITY`. Values up to 6 need no privilege.

@@ -151,6 +151,17 @@ fn a_program_is_told_of_breaks_and_why_they_were_the_end() {
     assert!(text.contains(" s before: "), "{text}");
     assert_eq!(breaks(servers[0]), (0, 0));
 
+    let (reason, away) = loop {
+        match tool.next(&named) {
+            // Only a break of a second is reported.
+            Reported::Away(_) => {}
+            Reported::Lost { reason, away } => break (reason, away),
+            Reported::Resumed { .. } => panic!("the session was resumed"),
+        }
+    };
+    assert!(text.ends_with(&reason), "{reason}");
+    assert!(!away.is_zero());
+
     // ---- the node's own host refuses the port
     let address = second.kill();
     let text = loss(&heard[1]);

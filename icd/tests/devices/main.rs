@@ -10,6 +10,7 @@ mod clocks;
 mod poor;
 mod rails;
 mod rails_cut;
+mod rails_grpc;
 mod secured_breaks;
 mod secured_nodes;
 mod secured_refusals;

@@ -19,17 +19,21 @@ struct Rails {
 }
 
 impl Rails {
-    fn start() -> Rails {
+    /// Starts all. The forwarder of the `dead` rail refuses connections.
+    fn start(carrier: &str, dead: Option<usize>) -> Rails {
         let daemon = Daemon::start("[[device]]\nname = \"A\"");
         let forwarders = ["127.0.0.1:0", "127.0.0.2:0"].map(|listen| {
             let listen: SocketAddr = listen.parse().unwrap();
             let target = Some(Target::Tcp(daemon.address));
             Arc::new(Forwarder::start_on(listen, target).unwrap())
         });
+        if let Some(dead) = dead {
+            forwarders[dead].close();
+        }
         let [first, second] = &forwarders;
         let file = std::env::temp_dir().join(format!("rails-{}.toml", std::process::id()));
         let text = format!(
-            "[[server]]\naddress = [\"{}\", \"{}\"]\nshared_memory = false\n",
+            "[[server]]\naddress = [\"{}\", \"{}\"]\ncarrier = \"{carrier}\"\nshared_memory = false\n",
             first.address(),
             second.address()
         );
@@ -69,7 +73,12 @@ impl Rails {
 #[test]
 fn a_rail_that_breaks_in_a_transfer_costs_no_byte_and_comes_back() {
     own_process!();
-    let rails = Rails::start();
+    break_in_transfers("direct", None);
+}
+
+/// Breaks each rail in a transfer. The `dead` rail does not work when the session opens.
+pub(super) fn break_in_transfers(carrier: &str, dead: Option<usize>) {
+    let rails = Rails::start(carrier, dead);
     let device = first_device();
     let mut cl = Fixture {
         device,
@@ -81,10 +90,14 @@ fn a_rail_that_breaks_in_a_transfer_costs_no_byte_and_comes_back() {
     let bytes = pattern(1, SIZE);
     cl.write(buffer, 0, &bytes);
     assert!(cl.read(buffer, 0, SIZE) == bytes);
+    if let Some(dead) = dead {
+        assert_eq!(rails.lanes()[dead], 0);
+        rails.forwarders[dead].open();
+    }
     eventually("both rails have a lane", || {
         (rails.lanes() == [1, 1]).then_some(())
     });
-    // The second rail has a lane only; the first has commands and heartbeats, too.
+    // If both have worked from the start, the second one has a lane only; the first has commands and heartbeats, too.
     for (round, rail) in [(2, 1), (3, 0)] {
         let bytes = pattern(round, SIZE);
         let breaking = rails.break_in_a_transfer(rail, Forwarder::close);

@@ -1,12 +1,17 @@
-/* A program without some of its standard streams, which its argument names. It still prints and moves bytes. The
- * exit code says what failed; 77: there is no device. */
+/* A program without some of its standard streams, which its argument names. It still prints and moves bytes. With `f`
+ * in front, a thread opens and closes files meanwhile, which have the free numbers for a moment. The exit code says
+ * what failed; 77: there is no device. */
+#define _GNU_SOURCE
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define SIZE (8u << 20)
@@ -38,6 +43,20 @@ static int moves(cl_context context, cl_command_queue queue)
     return memcmp(sent, got, SIZE) == 0 ? 0 : 99;
 }
 
+static atomic_int ends;
+
+static void *opens(void *nothing)
+{
+    while (!ends) {
+        int file = memfd_create("passing", MFD_CLOEXEC);
+        usleep(10);
+        if (file != -1)
+            close(file);
+        usleep(10);
+    }
+    return nothing;
+}
+
 static void prints(void)
 {
     char read_in;
@@ -58,8 +77,13 @@ int main(int count, char **arguments)
     cl_device_id device;
     cl_int code;
     const char *streams = count > 1 ? arguments[1] : "";
+    pthread_t opener;
+    int has_opener = *streams == 'f';
+    streams += has_opener;
     for (const char *stream = streams; *stream != 0; stream++)
         close(*stream - '0');
+    if (has_opener && pthread_create(&opener, NULL, opens, NULL) != 0)
+        return 1;
     if (clGetPlatformIDs(1, &platform, NULL) != CL_SUCCESS)
         return 1;
     code = clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL);
@@ -79,5 +103,8 @@ int main(int count, char **arguments)
     failure = moves(context, queue);
     if (failure != 0)
         return failure == 99 ? 98 : 200 + failure;
+    ends = 1;
+    if (has_opener)
+        pthread_join(opener, NULL);
     return still_closed(streams) ? 0 : 6;
 }

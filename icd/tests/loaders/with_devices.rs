@@ -163,6 +163,12 @@ fn standard_streams_that_are_closed_stay_closed() {
 }
 
 #[test]
+#[ignore = "on a busy machine a file may stay for longer than the library waits; 1 run of 80 fails then, without the wait every second"]
+fn files_that_pass_leave_no_number_to_a_connection() {
+    ends_well("closed.c", &["f012"], DIRECT.into_iter().chain(GRPC), "");
+}
+
+#[test]
 fn what_is_asked_for_ends_although_our_descriptors_were_closed() {
     // A debug build of std aborts when it closes a descriptor that somebody else has closed. So gRPC is left out.
     // There is one lane, which the program's first transfer has opened, and no thread opens more. The session is not

@@ -97,9 +97,7 @@ fn a_session_whose_connections_break_while_it_is_opened_is_opened() {
     };
     let fake = FakeNode::start(faults);
     let upper = Upper::new();
-    let (_node, session, _first) = fake.open(Carrier::Direct, &upper);
-    // The second attempt opened the commands again.
-    let mut worker = fake.worker();
+    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
     session.send_now(&command(1)).unwrap();
     receive(&mut worker, 1, 1);
     assert_eq!(fake.sessions_opened(), 1);
@@ -253,6 +251,8 @@ fn after_the_granted_time_the_session_is_lost() {
     let error = upper.loss().to_string();
     assert!(error.contains("was not resumed within 0."), "{error}");
     assert!(error.contains("the node closed the connection"), "{error}");
+    let granted = "; the node keeps a session for at most 0.3 s";
+    assert!(error.ends_with(granted), "{error}");
     assert!(session.has_failed() && !node.is_available());
 }
 

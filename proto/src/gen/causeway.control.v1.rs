@@ -37,6 +37,15 @@ pub struct Inventory {
     /// of the devices that the caller sees, at the time of the answer
     #[prost(message, repeated, tag = "10")]
     pub uses: ::prost::alloc::vec::Vec<DeviceUse>,
+    /// longest time for which the node keeps a session that is away
+    #[prost(uint32, tag = "11")]
+    pub resume_limit_ms: u32,
+    /// number of the caller's sessions; without authentication, of those of its address
+    #[prost(uint32, tag = "12")]
+    pub own_sessions: u32,
+    /// number of these that are away
+    #[prost(uint32, tag = "13")]
+    pub own_away: u32,
 }
 /// Use of a device.
 #[allow(clippy::all)]

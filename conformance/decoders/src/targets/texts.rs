@@ -31,7 +31,11 @@ pub(super) fn targets() -> Vec<Target> {
     vec![request(), addresses(), source(), session_report()]
 }
 
-const REPORTS: [&str; 2] = ["7\tnode:7079\taway\tno\theartbeat", "7\tnode:7079\t3\t1234"];
+const REPORTS: [&str; 3] = [
+    "7\tnode:7079\tab12\taway\t0\tno\theartbeat",
+    "7\tnode:7079\tab12\tresumed\t1234\t3",
+    "7\tnode:7079\tab12\tlost\t61000\tno heartbeat",
+];
 
 // What a program tells the tool that runs it.
 fn session_report() -> Target {

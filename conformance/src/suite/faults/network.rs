@@ -179,8 +179,10 @@ pub(super) fn suspended_for_too_long(stage: &Stage) -> Result<Verdict, Wrong> {
     let end = woken.program.end(PATIENCE)?;
     let took = begin.elapsed();
     let saw = end.lost()?;
-    end.assert_told("did not come back in time")?;
-    end.assert_warned("did not come back in time")?;
+    end.assert_told("did not come back within")?;
+    end.assert_warned("did not come back within")?;
+    end.assert_warned("the program was stopped (suspended) for ")?;
+    end.assert_warned("; the node keeps a session for at most ")?;
     until_gone(&[woken.worker], HOST_ENDS_WITHIN)?;
     in_time(saw, took, TOLD_AFTER_WAKING)
 }

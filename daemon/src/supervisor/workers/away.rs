@@ -68,7 +68,23 @@ impl Neighbor<'_> {
     }
 }
 
+/// Numbers of a holder's sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Own {
+    pub(in super::super) sessions: usize,
+    /// Those whose clients are away.
+    pub(in super::super) away: usize,
+}
+
 impl Served {
+    /// Whether the session is a holder's. Callers that have no user have an address.
+    fn is_of(&self, holder: &Holder) -> bool {
+        match &holder.user {
+            Some(_) => self.holder.user == holder.user,
+            None => self.holder == *holder,
+        }
+    }
+
     fn neighbor(&self) -> Neighbor<'_> {
         Neighbor {
             process: &self.client,
@@ -130,13 +146,9 @@ impl WorkersState {
     }
 
     /// Selects the session that ends if the holder may have no more: the one that is away longest, and long enough.
-    /// Callers that have no user have an address.
     fn longest_away(&self, holder: &Holder, now: Instant) -> Option<Arc<Worker>> {
-        let is_theirs = |of: &&Served| match &holder.user {
-            Some(_) => of.holder.user == holder.user,
-            None => of.holder == *holder,
-        };
-        let away = self.sessions.values().filter(is_theirs).filter_map(|of| {
+        let theirs = self.sessions.values().filter(|of| of.is_of(holder));
+        let away = theirs.filter_map(|of| {
             let since = of.worker.away_since()?;
             let is_long = now.saturating_duration_since(since) >= AWAY_LONG;
             is_long.then_some((since, &of.worker))
@@ -158,14 +170,41 @@ impl Workers {
         )
     }
 
-    /// Whether there are sessions, and the clients of all have been away for this long.
-    pub(in super::super) fn are_all_away(&self, time: Duration) -> bool {
-        let (state, now) = (self.0.state.lock(), Instant::now());
-        let mut sessions = state.sessions.values().map(|of| of.worker.away_since());
-        !state.sessions.is_empty()
-            && sessions.all(|since| {
-                since.is_some_and(|since| now.saturating_duration_since(since) >= time)
-            })
+    /// Counts the sessions of `holder`.
+    pub(in super::super) fn held_by(&self, holder: &Holder) -> Own {
+        let state = self.0.state.lock();
+        let own = || state.sessions.values().filter(|of| of.is_of(holder));
+        Own {
+            sessions: own().count(),
+            away: own().filter(|of| of.worker.away_since().is_some()).count(),
+        }
+    }
+
+    /// Waits until there are sessions, and the clients of all have been away for this long.
+    pub(in super::super) async fn all_away_for(&self, time: Duration) {
+        loop {
+            let reaped = self.0.reaped.notified();
+            let (here, last) = {
+                let state = self.0.state.lock();
+                let sessions = || state.sessions.values().map(|of| &of.worker);
+                let here = sessions().find(|of| of.away_since().is_none());
+                let last = sessions().filter_map(|of| of.away_since()).max();
+                (here.cloned(), last)
+            };
+            let changes = async {
+                match (here, last.map(|last| last + time)) {
+                    (Some(here), _) => here.leaves().await,
+                    (None, Some(end)) if end <= Instant::now() => return true,
+                    (None, Some(end)) => tokio::time::sleep_until(end.into()).await,
+                    (None, None) => std::future::pending().await,
+                }
+                false
+            };
+            tokio::select! {
+                are_away = changes => if are_away { return },
+                () = reaped => {}
+            }
+        }
     }
 
     /// Returns the number of sessions of this lease whose clients are away.

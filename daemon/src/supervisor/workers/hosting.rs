@@ -1,19 +1,50 @@
 //! The hosts among the workers: which one a session joins, and when one ends.
 //!
 //! What a host is to its sessions is in [`hosts`](super::super::hosts). Invariant: a session is added to a host under the
-//! table's lock, and a host is retired under it. So no session is added to a host that ends.
+//! table's lock, and a host is retired under it. So no session is added to a host that ends, or that may soon be killed
+//! because of a session whose client is gone. The latter is not so where only one process may use the devices.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::domains::Domain;
 use super::super::exclusive::Claim;
 use super::super::hosts::{Body, Host, Hosted};
 use super::super::leaving::LEAVE_WITHIN;
 use super::super::worker::Worker;
-use super::{ATTEMPTS, NotOpened, ROOM_WITHIN, Workers, WorkersState};
+use super::spares::ATTEMPTS;
+use super::{NotOpened, ROOM_WITHIN, Workers, WorkersState};
 use crate::config::SessionSettings;
 use crate::handover::ToWorker;
+
+/// Time for an abandoned session to end, before a session of its domain gets another host.
+const CALM_WITHIN: Duration = Duration::from_millis(500);
+
+impl WorkersState {
+    /// Returns the numbers of the workers whose sessions have commands or builds in progress, and whose clients are gone
+    /// or away. Such a session may not end in time, and its host is then killed.
+    fn abandoned(&self) -> Vec<u64> {
+        let sessions = self.sessions.values().filter(|of| {
+            let worker = &of.worker;
+            of.entry.is_busy() && (worker.is_ending() || worker.away_since().is_some())
+        });
+        sessions.map(|of| of.worker.serial).collect()
+    }
+
+    /// Returns a host that takes a session of this domain and is not in `tried`, and in which no session is `abandoned`.
+    fn host_for(&self, domain: &Domain, tried: &[u64], abandoned: &[u64]) -> Option<&Arc<Host>> {
+        self.hosts.iter().find(|of| {
+            of.takes(domain) && !tried.contains(&of.worker.serial) && !of.has_one_of(abandoned)
+        })
+    }
+
+    /// Returns whether a session of this domain would join a host, if no session were abandoned.
+    fn lacks_a_calm_host(&self, domain: &Domain) -> bool {
+        self.host_for(domain, &[], &[]).is_some()
+            && self.host_for(domain, &[], &self.abandoned()).is_none()
+    }
+}
 
 impl Workers {
     /// Returns the hosts: the number of each in the log, the kind of its domain, and how many sessions it has.
@@ -73,12 +104,25 @@ impl Workers {
         let _ = tokio::time::timeout(LEAVE_WITHIN + ROOM_WITHIN, gone).await;
     }
 
-    /// Sends the assignment to a host of this domain, which is started if there is none.
+    /// Waits until no session is abandoned in the host that a session of this domain joins, at most [`CALM_WITHIN`]: most
+    /// sessions end soon. Returns whether there was such a session.
+    pub(in super::super) async fn wait_for_host(&self, domain: &Domain) -> bool {
+        if !self.0.state.lock().lacks_a_calm_host(domain) {
+            return false;
+        }
+        let calm = self.until(|state| !state.lacks_a_calm_host(domain));
+        let _ = tokio::time::timeout(CALM_WITHIN, calm).await;
+        true
+    }
+
+    /// Sends the assignment to a host of this domain, which is started if there is none. A host does not count that may
+    /// soon be killed, unless `only_one` process may use the devices.
     pub(super) fn assign_in_host(
         &self,
         state: &mut WorkersState,
         domain: &Domain,
         message: &ToWorker,
+        only_one: bool,
     ) -> Result<Arc<Worker>, NotOpened> {
         // Before a host is started, which would otherwise stay without a session.
         state.last_serial += 1;
@@ -94,10 +138,13 @@ impl Workers {
         let channel = ToWorker::Session {
             channel: Some(channel),
         };
+        let abandoned = match only_one {
+            true => Vec::new(),
+            false => state.abandoned(),
+        };
         let mut tried = Vec::new();
         for _ in 0..ATTEMPTS {
-            let mut hosts = state.hosts.iter();
-            let known = hosts.find(|of| of.takes(domain) && !tried.contains(&of.worker.serial));
+            let known = state.host_for(domain, &tried, &abandoned);
             let host = match known.map(Arc::clone) {
                 Some(host) => host,
                 None => self.start_host(state, domain)?,

@@ -39,7 +39,10 @@ impl Served {
 impl WorkersState {
     /// Returns the number of the host that serves a session of this domain, and the kind of the domain.
     pub(super) fn host_of(&self, session: &Worker, domain: &Domain) -> Option<(u64, &'static str)> {
-        let host = self.hosts.iter().find(|host| host.has(session))?;
+        let host = self
+            .hosts
+            .iter()
+            .find(|host| host.has_one_of(&[session.serial]))?;
         Some((host.worker.serial, domain.kind()))
     }
 }

@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ending {
     /// The client closed its command connection.
-    #[error("the client closed its connections and did not come back in time")]
+    #[error("the client closed its connections")]
     ClientClosed,
     /// The session is parked, and goes on when the daemon is started anew.
     #[error("the session is parked")]
@@ -22,14 +22,20 @@ pub(super) enum Ending {
     #[error("the client closed the session")]
     Farewell,
     /// A connection to the client broke.
-    #[error(
-        "the client did not come back in time after the connection for {connection} broke ({error})"
-    )]
+    #[error("the connection for {connection} broke ({error})")]
     ClientLost {
         /// The connection's name, for the log.
         connection: &'static str,
         /// The system's error.
         error: io::Error,
+    },
+    /// The client stayed away for longer than the session waits.
+    #[error("the client did not come back within {:.1} s: {broken}", away.as_secs_f64())]
+    NotBack {
+        /// How long the client was away.
+        away: Duration,
+        /// How its last connection ended.
+        broken: Box<Ending>,
     },
     /// The client violated the protocol.
     #[error("the client violated the protocol: {0}")]
@@ -58,7 +64,7 @@ impl Ending {
     /// Logs the ending at its level. An unused spare worker logs at debug level only.
     pub(super) fn log(&self, has_session: bool) {
         if !has_session {
-            tracing::debug!(reason = ?self, "a worker that no session uses ends");
+            tracing::debug!(reason = %self, "a worker that no session uses ends");
             return;
         }
         match self {
@@ -77,6 +83,11 @@ impl Ending {
             Ending::ClientLost { connection, error } => {
                 tracing::warn!(connection, %error, "the connection to the client broke, so the session ends");
             }
+            Ending::NotBack { away, broken } => tracing::info!(
+                ?away,
+                reason = %broken,
+                "the client has not come back in time, so the session ends"
+            ),
             Ending::Violation(what) => tracing::warn!(
                 what,
                 "the client violated the protocol, so the session ends; check that client and node have the same \
@@ -103,6 +114,7 @@ impl Ending {
         match self {
             Ending::ClientClosed | Ending::Farewell => Cause::ClientClosed,
             Ending::ClientLost { .. } => Cause::ClientLost,
+            Ending::NotBack { broken, .. } => broken.cause(),
             Ending::Violation(_) => Cause::Violation,
             Ending::NeverConnected => Cause::NeverConnected,
             Ending::ToldToEnd(_) | Ending::SupervisorGone | Ending::Parked => Cause::ToldToEnd,

@@ -252,7 +252,10 @@ impl Running {
         self.stage.scope.name_thread();
         // In all other cases the channel to the supervisor is closed, or the session cannot be relied on.
         let store_within = match ending {
-            Ending::ClientClosed | Ending::Farewell | Ending::ClientLost { .. } => STORE_WITHIN,
+            Ending::ClientClosed
+            | Ending::Farewell
+            | Ending::ClientLost { .. }
+            | Ending::NotBack { .. } => STORE_WITHIN,
             _ => Duration::ZERO,
         };
         ending.log(self.stage.id().is_some());
@@ -264,6 +267,8 @@ impl Running {
         }
         if let Some(session) = self.stage.session_now()
             && let Ending::ToldToEnd(reason) = &ending
+            // A client that is away asks the supervisor.
+            && !self.stage.is_away()
         {
             session.send_close_reason(reason);
             // A client that has read the reason closes its connections. If this end closed first, with

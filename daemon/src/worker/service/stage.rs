@@ -234,11 +234,6 @@ impl Stage {
         self.state.lock().is_parked
     }
 
-    /// Whether the client is away.
-    pub(super) fn is_away(&self) -> bool {
-        self.state.lock().presence.away_since().is_some()
-    }
-
     /// Tells the supervisor that the session begins to end, and why.
     pub(super) fn leaves(&self, reason: &str) {
         let reason = reason.to_owned();
@@ -250,6 +245,11 @@ impl Stage {
     /// Whether the session outlives its connections.
     pub(super) fn resumes(&self) -> bool {
         self.state.lock().presence.resumes()
+    }
+
+    /// Whether the session waits for its client.
+    pub(super) fn is_away(&self) -> bool {
+        self.state.lock().presence.away_since().is_some()
     }
 
     /// Where the session's carrier reports losses of its connections.
@@ -331,7 +331,7 @@ impl Stage {
         let Change::Leaves { alone } = change else {
             return;
         };
-        tracing::debug!(?line, reason = ?ending, "a connection to the client ended, so the session is away");
+        tracing::debug!(?line, reason = %ending, "a connection to the client ended, so the session is away");
         state.place(line).shut_down();
         if !alone {
             state.commands.shut_down();
@@ -376,13 +376,12 @@ impl Stage {
             let now = Instant::now();
             if now >= until {
                 state.is_over = true;
-                let ending = state.loss.take().unwrap_or(Ending::ClientClosed);
+                let broken = state.loss.take().unwrap_or(Ending::ClientClosed);
                 drop(state);
-                tracing::info!(
-                    away = ?now.saturating_duration_since(since),
-                    "the client has not come back in time"
-                );
-                self.endings.end(ending);
+                self.endings.end(Ending::NotBack {
+                    away: now.saturating_duration_since(since),
+                    broken: Box::new(broken),
+                });
                 return;
             }
             let mut next = until;
@@ -390,7 +389,7 @@ impl Stage {
                 if now >= since + LOGGED_AFTER {
                     state.is_logged = true;
                     tracing::info!(
-                        reason = ?state.loss,
+                        reason = state.loss.as_ref().map(tracing::field::display),
                         waits = ?until.saturating_duration_since(now),
                         "the client is away; its session waits for it"
                     );

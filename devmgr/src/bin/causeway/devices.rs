@@ -191,6 +191,12 @@ fn node_text(node: &NodeReport) -> String {
     if !node.also_at.is_empty() {
         lines.push(format!("  the same daemon as {}", node.also_at.join(", ")));
     }
+    if node.own_away > 0 {
+        lines.push(format!(
+            "  your sessions: {} ({} away)",
+            node.own_sessions, node.own_away
+        ));
+    }
     lines.extend(node.devices.iter().map(device_text));
     let remarks = node.remarks.iter();
     lines.extend(remarks.map(|remark| format!("  remark: {remark}")));

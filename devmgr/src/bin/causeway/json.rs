@@ -180,6 +180,8 @@ pub(crate) enum Step {
         server: Option<String>,
         /// The process that has the session.
         pid: Option<u32>,
+        /// The beginning of the session's id, as the node's log shows it.
+        session: Option<String>,
         /// What happened.
         reason: String,
     },
@@ -190,9 +192,24 @@ pub(crate) enum Step {
         server: String,
         /// The process that has the session.
         pid: u32,
+        /// The beginning of the session's id.
+        session: String,
         /// How often the session was resumed so far.
         times: u64,
         /// Time without a connection.
+        away_ms: u64,
+    },
+    /// A session of the program is lost.
+    Lost {
+        /// The session's node.
+        server: String,
+        /// The process that had the session.
+        pid: u32,
+        /// The beginning of the session's id.
+        session: String,
+        /// Why the session is lost.
+        reason: String,
+        /// Time without a connection before.
         away_ms: u64,
     },
     /// The lease is granted; the program starts.

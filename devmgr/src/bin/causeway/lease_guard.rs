@@ -115,6 +115,7 @@ impl<'a> LeaseGuard<'a> {
                     progress.say(Step::Away {
                         server: None,
                         pid: None,
+                        session: None,
                         reason: failure.to_string(),
                     });
                     tokio::time::sleep(pause).await;

@@ -49,11 +49,12 @@ impl Progress {
                     "waiting for devices (request '{request}'): place {position} of {waiting}{lack}"
                 ));
             }
-            // The library logs the breaks of its sessions itself.
+            // The library logs the breaks and losses of its sessions itself.
             Step::Away {
                 server: Some(_), ..
             }
-            | Step::Resumed { .. } => {}
+            | Step::Resumed { .. }
+            | Step::Lost { .. } => {}
             Step::Away { reason, .. } => self.wait(format!("{}; trying again", printable(&reason))),
             Step::Granted { lease, nodes, .. } => {
                 if self.has_waited {

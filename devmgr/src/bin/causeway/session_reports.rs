@@ -1,7 +1,8 @@
-//! What the library in the program's process tells about its sessions: when one has no connection, and when it has been
-//! resumed.
+//! What the library in the program's process tells about its sessions: when one has no connection, when it has been
+//! resumed, and when it is lost.
 
 use std::path::Path;
+use std::time::Duration;
 
 use causeway::transport::report::{Reported, SessionReport};
 use tokio::net::UnixDatagram;
@@ -59,19 +60,33 @@ fn step(datagram: &[u8]) -> Option<Step> {
     let SessionReport {
         pid,
         server,
+        session,
         reported,
     } = SessionReport::decode(datagram)?;
     Some(match reported {
         Reported::Away(reason) => Step::Away {
             server: Some(server),
             pid: Some(pid),
+            session: Some(session),
             reason,
         },
         Reported::Resumed { times, away } => Step::Resumed {
             server,
             pid,
+            session,
             times,
-            away_ms: u64::try_from(away.as_millis()).unwrap_or(u64::MAX),
+            away_ms: milliseconds(away),
+        },
+        Reported::Lost { reason, away } => Step::Lost {
+            server,
+            pid,
+            session,
+            reason,
+            away_ms: milliseconds(away),
         },
     })
+}
+
+fn milliseconds(of: Duration) -> u64 {
+    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
 }

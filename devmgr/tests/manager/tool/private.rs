@@ -137,7 +137,7 @@ fn a_machine_without_devices_starts_no_program_and_says_why() {
 /// A program whose library tells the tool of a break.
 const REPORTING: &str = "import os, socket\n\
     tool = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
-    for text in ['7\\tnode:7079\\taway\\tno heartbeat', 'nonsense', '7\\tnode:7079\\t3\\t1234']:\n    \
+    for text in ['7\\tnode:7079\\tab12\\taway\\t0\\tno heartbeat', 'nonsense', '7\\tnode:7079\\tab12\\tresumed\\t1234\\t3',\n                 '7\\tnode:7079\\tab12\\tlost\\t61000\\tno power']:\n    \
     tool.sendto(text.encode(), os.environ['CAUSEWAY_REPORTS'])\n";
 
 #[test]
@@ -152,12 +152,15 @@ fn breaks_of_the_programs_sessions_are_lines_of_json() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let away = serde_json::json!({
-        "event": "away", "server": "node:7079", "pid": 7, "reason": "no heartbeat",
+        "event": "away", "server": "node:7079", "pid": 7, "session": "ab12", "reason": "no heartbeat",
     });
     let resumed = serde_json::json!({
-        "event": "resumed", "server": "node:7079", "pid": 7, "times": 3, "away_ms": 1234,
+        "event": "resumed", "server": "node:7079", "pid": 7, "session": "ab12", "times": 3, "away_ms": 1234,
     });
-    assert_eq!(events, [away, resumed]);
+    let lost = serde_json::json!({
+        "event": "lost", "server": "node:7079", "pid": 7, "session": "ab12", "reason": "no power", "away_ms": 61_000,
+    });
+    assert_eq!(events, [away, resumed, lost]);
     // People read the library's log.
     let ended = tool.run("run -- printenv CAUSEWAY_REPORTS");
     assert_eq!(ended.code, Some(1), "{ended:?}");

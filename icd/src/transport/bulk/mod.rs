@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use causeway_lane::Beside;
 use causeway_proto::bulk::Header;
 use causeway_proto::command::Completion;
-use causeway_proto::id::EventId;
+use causeway_proto::id::{EventId, SessionId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use self::eager::EagerGrant;
@@ -148,6 +148,11 @@ enum Item {
 }
 
 impl Bulk {
+    /// The session whose transfers these are.
+    pub(super) fn session(&self) -> SessionId {
+        self.dialer.session
+    }
+
     pub(super) fn new(dialer: Dialer, settings: BulkSettings, gauge: Arc<Gauge>) -> Bulk {
         let lane_count = settings.connections;
         let mut state = BulkState::default();

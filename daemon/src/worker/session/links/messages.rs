@@ -11,6 +11,9 @@
 //! [`Messages::succeed`] sends them again on the next connection. Positions are numbers of event messages;
 //! acknowledgements are not counted. [`Handled`] makes each message count once.
 //!
+//! `Resumed` and `Kept` of the lanes do the same for bytes, and do not fit here. They count what was read, and their
+//! senders block. A driver's thread calls [`Messages::put`], which must not wait for a socket or for what is sent again.
+//!
 //! Invariant: [`Messages::put`] never blocks. A peer that reads nothing costs at most [`MAX_WAITING`] bytes.
 #![forbid(unsafe_code)]
 

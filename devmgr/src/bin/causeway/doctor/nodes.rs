@@ -1,5 +1,7 @@
 //! Checks of the configured nodes: whether they answer, their versions, their problems.
 
+use std::time::Duration;
+
 use causeway::config::{ServerSettings, Settings};
 use causeway_devmgr::report;
 use causeway_proto::status::{TlsFault, WireError};
@@ -72,10 +74,32 @@ fn cure(error: &WireError) -> String {
     cure.to_owned()
 }
 
+/// A finding for a node that keeps sessions for less time, `limit`, than the settings of its server ask for.
+fn keeps(server: &ServerSettings, limit: Duration) -> Option<Finding> {
+    let times = [("resume", server.resume()), ("keep", server.keep())];
+    let (key, asked) = times.into_iter().find(|(_, asked)| *asked > limit)?;
+    let (address, asked) = (&server.address, asked.as_secs_f64());
+    let kept = match limit.as_secs_f64() {
+        0.0 => "no session whose connections break".to_owned(),
+        seconds => format!("a session for at most {seconds} s"),
+    };
+    // A program that does not wait needs no session that is kept.
+    (!server.resume().is_zero()).then(|| {
+        Finding::note(
+            "broken connections",
+            format!("the node at {address} keeps {kept}; `{key}` asks for {asked} s"),
+            "set a shorter time in servers.toml, or raise [sessions] resume_limit in the node's daemon.toml",
+        )
+    })
+}
+
 pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
     let mut findings: Vec<Finding> = settings.servers.iter().filter_map(clear).collect();
     for node in report::nodes(settings) {
         if let Some(version) = &node.daemon_version {
+            let mut servers = settings.servers.iter();
+            let server = servers.find(|of| of.address.to_string() == node.address);
+            findings.extend(server.and_then(|server| keeps(server, node.resume_limit)));
             let ours = env!("CARGO_PKG_VERSION");
             let found = format!(
                 "{} answers, causewayd {version}, devices: {}",
@@ -169,6 +193,32 @@ mod tests {
             let cure = cure(&error);
             assert!(cure.contains(word), "{error:?}: {cure}");
         }
+    }
+
+    #[test]
+    fn a_node_that_grants_less_than_is_asked_is_noted() {
+        let mut server = ServerSettings::at("gpu-box".parse().unwrap());
+        let seconds = Duration::from_secs;
+        let found = |server: &_, limit| keeps(server, seconds(limit)).map(|found| found.found);
+        assert_eq!(found(&server, 600), None);
+        for (limit, text) in [
+            (
+                90,
+                "the node at gpu-box:7079 keeps a session for at most 90 s; `keep` asks for 600 s",
+            ),
+            (
+                30,
+                "the node at gpu-box:7079 keeps a session for at most 30 s; `resume` asks for 60 s",
+            ),
+            (
+                0,
+                "the node at gpu-box:7079 keeps no session whose connections break; `resume` asks for 60 s",
+            ),
+        ] {
+            assert_eq!(found(&server, limit).as_deref(), Some(text));
+        }
+        server.resume = Some(Duration::ZERO);
+        assert_eq!(found(&server, 0), None);
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! For how long the node keeps the session of a program that it does not hear, and how the reason of a loss says so.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::config::ServerSettings;
+
+/// The times that the node has granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Granted {
+    /// How long the program waits when connections break; zero: the session ends with them.
+    pub(super) resume: Duration,
+    /// How long the program waits for a daemon that is started anew; zero: the session is never parked.
+    pub(super) restart: Duration,
+    keep: Duration,
+    /// Whether the program has asked for more.
+    is_less: bool,
+}
+
+impl Granted {
+    /// Compares what the node has granted for `resume` and `keep` with what the server's settings ask for. Only a
+    /// session that outlives its connections can be parked.
+    pub(super) fn new(
+        server: &ServerSettings,
+        resume: Duration,
+        keep: Duration,
+        restart: Duration,
+    ) -> Granted {
+        let asked = (server.resume(), server.keep());
+        let resume_for = resume.min(asked.0);
+        Granted {
+            resume: resume_for,
+            restart: match resume_for.is_zero() {
+                true => Duration::ZERO,
+                false => restart.min(server.restart()),
+            },
+            keep: keep.min(asked.1),
+            is_less: !asked.0.is_zero() && (resume < asked.0 || keep < asked.1),
+        }
+    }
+
+    /// Whether the session outlives its connections.
+    pub(super) fn resumes(&self) -> bool {
+        !self.resume.is_zero()
+    }
+
+    /// Whether the node may park the session.
+    pub(super) fn parks(&self) -> bool {
+        !self.restart.is_zero()
+    }
+
+    /// The reason of a loss, with what the node has granted where that is part of the reason. `stopped`: for how long
+    /// the program was stopped before.
+    pub(super) fn explain(&self, reason: &str, stopped: Option<Duration>) -> String {
+        let mut text = reason.to_owned();
+        if let Some(stopped) = stopped {
+            let seconds = stopped.as_secs();
+            text += &format!("; the program was stopped (suspended) for {seconds} s");
+        }
+        if stopped.is_some() || self.is_less {
+            text += &match self.resumes() {
+                true => {
+                    let longest = self.resume.max(self.keep).as_secs_f64();
+                    format!("; the node keeps a session for at most {longest} s")
+                }
+                false => "; the node keeps no session whose connections break".to_owned(),
+            };
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_node_grants_is_in_the_reason_if_it_is_less_than_was_asked() {
+        let mut server = ServerSettings::at("n:1".parse().unwrap());
+        let seconds = Duration::from_secs;
+        let plain = |server: &ServerSettings, resume, keep| {
+            Granted::new(server, seconds(resume), seconds(keep), Duration::ZERO)
+                .explain("cut", None)
+        };
+        assert_eq!(plain(&server, 60, 600), "cut");
+        let less = "cut; the node keeps a session for at most 90 s";
+        assert_eq!(plain(&server, 60, 90), less);
+        let none = "cut; the node keeps no session whose connections break";
+        assert_eq!(plain(&server, 0, 0), none);
+        let granted = Granted::new(&server, seconds(60), seconds(600), Duration::ZERO);
+        assert_eq!(
+            granted.explain("cut", Some(seconds(700))),
+            "cut; the program was stopped (suspended) for 700 s; the node keeps a session for at most 600 s"
+        );
+        server.resume = Some(Duration::ZERO);
+        assert_eq!(plain(&server, 0, 0), "cut");
+    }
+}
