@@ -29,7 +29,7 @@ use super::exclusive::Claim;
 use super::holders::Holder;
 use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
-use super::workers::{ClientProcess, Neighbor, NotOpened, Workers};
+use super::workers::{AWAY_LONG, ClientProcess, Neighbor, NotOpened, Workers};
 use crate::config::Settings;
 use crate::handover::{AwayTimes, Leased, Owner};
 
@@ -341,9 +341,12 @@ impl NodeService {
     fn full(&self, error: &dyn std::fmt::Display, holder: &Holder) -> Status {
         let away = match self.workers.held_by(holder).away {
             0 => String::new(),
-            away => format!(
-                "; your sessions that are away: {away}; one that has been away for 5 s ends when you try again"
-            ),
+            away => {
+                let long = AWAY_LONG.as_secs();
+                format!(
+                    "; your sessions that are away: {away}; one that has been away for {long} s ends when you try again"
+                )
+            }
         };
         Status::resource_exhausted(format!("{error}{away}"))
     }

@@ -43,7 +43,7 @@ use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
 use away::describe_end;
-pub(super) use away::{ClientProcess, Neighbor};
+pub(super) use away::{AWAY_LONG, ClientProcess, Neighbor};
 use parking::Parked;
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next

@@ -8,14 +8,16 @@
 //! numbers are free as before.
 //!
 //! A file that is closed at once, of this library, of libc or of the program, may have such a number when a guard
-//! begins. It would leave the number to the next descriptor. So the guard waits for it.
+//! begins. It would leave the number to the next descriptor. So the guard waits for it, at most [`PATIENCE`]. The
+//! invariant does not hold for the number of a file that stays for longer and is then closed.
 
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::sys;
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
+
+use super::sys;
 
 /// Highest descriptor number of the standard streams.
 const HIGHEST: i32 = 2;
@@ -76,7 +78,7 @@ impl Fillers {
         let begun = Instant::now();
         while self.is_one_passing() {
             if begun.elapsed() > PATIENCE {
-                self.stays = [0, 1, 2].map(sys::inode);
+                self.stays = std::array::from_fn(|number| sys::inode(number as i32));
                 return;
             }
             std::thread::yield_now();

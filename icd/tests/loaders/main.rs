@@ -1,6 +1,5 @@
 //! Tests of `libcauseway.so` under loaders, each in a process of its own: its symbols, the handshakes of `cl_khr_icd`
 //! 1 and 2, Debian's loader and Khronos' loader.
-//! `cl_khr_icd` 1 and 2, Debian's loader and Khronos'.
 //!
 //! Most tests have no daemon: servers are absent or do not answer, and the platform must still be there, without
 //! devices.

@@ -18,7 +18,6 @@ pub(crate) fn driver() -> PathBuf {
 
 /// Returns the arguments of the loader `icd2.c`: our driver, what the loader must find (`plain` or `tagged`), and the
 /// names of all slots in order.
-/// `tagged`), and the names of all slots in order.
 pub(crate) fn loader_arguments(expected: &str) -> Vec<OsString> {
     let names = cl_headers::ENTRY_POINTS
         .iter()

@@ -16,7 +16,7 @@ use super::super::worker::Worker;
 use super::{ROOM_WITHIN, Served, Workers, WorkersState};
 
 /// How long a session must have been away before it ends for another session of its user.
-const AWAY_LONG: Duration = Duration::from_secs(5);
+pub(in super::super) const AWAY_LONG: Duration = Duration::from_secs(5);
 /// Time for sessions to end whose programs have ended, and for one that is about to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// Longest text of a client that is kept, in characters.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::json::Step;
 use crate::say::{self, say};
-use crate::text::{NodeNames, duration, printable, shares};
+use crate::text::{NodeNames, duration, milliseconds, printable, shares};
 
 /// Reports the progress of `causeway run`.
 pub(crate) struct Progress {
@@ -89,8 +89,7 @@ impl Progress {
     /// Updates the waiting time on a terminal.
     pub(crate) fn tick(&self) {
         if let Some(line) = self.line.as_ref().filter(|_| self.is_terminal) {
-            let waited =
-                duration(u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX));
+            let waited = duration(milliseconds(self.since.elapsed()));
             say::put(format_args!("\r\x1b[Kcauseway run: {line}, {waited}"));
         }
     }

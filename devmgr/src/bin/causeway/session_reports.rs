@@ -2,12 +2,12 @@
 //! resumed, and when it is lost.
 
 use std::path::Path;
-use std::time::Duration;
 
 use causeway::transport::report::{Reported, SessionReport};
 use tokio::net::UnixDatagram;
 
 use crate::json::Step;
+use crate::text::milliseconds;
 
 /// The name of the socket in the run's folder.
 const SOCKET: &str = "reports";
@@ -85,8 +85,4 @@ fn step(datagram: &[u8]) -> Option<Step> {
             away_ms: milliseconds(away),
         },
     })
-}
-
-fn milliseconds(of: Duration) -> u64 {
-    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
 }

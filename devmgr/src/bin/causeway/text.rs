@@ -146,6 +146,11 @@ pub(crate) fn node_state(connected: bool, draining: bool, stopping: bool) -> &'s
     }
 }
 
+/// A duration in milliseconds.
+pub(crate) fn milliseconds(of: Duration) -> u64 {
+    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A duration, in its two largest units.
 pub(crate) fn duration(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;

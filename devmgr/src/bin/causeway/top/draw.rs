@@ -171,7 +171,7 @@ fn state(view: &View, now: Duration) -> String {
         Link::Heard => "q quits   Tab next list   ↑ ↓ PgUp PgDn Home End scroll".to_owned(),
         Link::Lost { since, reason } => format!(
             "LOST for {}: {} – this view is old; retrying",
-            duration(milliseconds(now.saturating_sub(*since))),
+            duration(text::milliseconds(now.saturating_sub(*since))),
             printable(reason)
         ),
     }
@@ -180,10 +180,6 @@ fn state(view: &View, now: Duration) -> String {
 /// Rounds a rate, which is never negative.
 fn whole(rate: f64) -> u64 {
     rate.round() as u64
-}
-
-fn milliseconds(of: Duration) -> u64 {
-    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A rate's bytes and commands as text; `-` if unknown.
