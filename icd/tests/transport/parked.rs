@@ -60,9 +60,15 @@ fn until_it_stands(worker: &mut FakeWorker) -> Vec<Kind> {
 
 #[test]
 fn the_next_daemon_gets_the_record_and_what_was_held_back() {
+    for carrier in [Carrier::Direct, Carrier::Grpc] {
+        restarted(carrier);
+    }
+}
+
+fn restarted(carrier: Carrier) {
     let fake = FakeNode::start(parks());
     let upper = Upper::new();
-    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+    let (_node, session, mut worker) = fake.open(carrier, &upper);
     let before = vec![buffer(1), buffer(2), release(1), command(3)];
     send_all(&session, before.clone());
     worker.send(says(Parking::Stand));

@@ -5,10 +5,13 @@
 //! driver.
 #![forbid(unsafe_code)]
 
+use causeway_proto::command::CommandBatch;
 use causeway_security::Line;
 
 use super::ending::{Ending, Endings};
+use super::stage::Stage;
 use super::window::BadNumber;
+use crate::worker::session::{Session, Violation};
 
 /// With more event bytes than this that wait or are not acknowledged, no further commands are read.
 pub(super) const HIGH: usize = 64 << 20;
@@ -37,23 +40,47 @@ pub(super) trait Carrier: Send + Sync {
     /// Handles that the client has handled all event batches up to `number`.
     fn acknowledge(&self, number: u64) -> Result<(), BadNumber>;
 
-    /// Whether a session with this carrier can be parked.
-    fn can_park(&self) -> bool {
-        false
-    }
-
     /// The number of the last event batch, if the client has handled it.
-    fn heard(&self) -> Option<u64> {
-        None
-    }
+    fn heard(&self) -> Option<u64>;
 
     /// The number of the last event batch.
-    fn last(&self) -> u64 {
-        0
-    }
+    fn last(&self) -> u64;
 
     /// Ends the waits of all threads, because the session ends and its host goes on.
     fn close(&self);
+}
+
+/// Returns the number of the event batch that the events of a parked session follow; `None` for another session.
+///
+/// # Errors
+/// The client has handled other batches than the worker that has parked the session has sent.
+pub(super) fn begins_behind(stage: &Stage, first: &Arrived) -> Result<Option<u64>, Ending> {
+    let Some(restores) = stage.restores() else {
+        return Ok(None);
+    };
+    // The last batch says that the session is parked, and may have been lost.
+    match restores.events.checked_sub(first.position) {
+        Some(0 | 1) => Ok(Some(first.position)),
+        _ => Err(Ending::Violation(
+            "the client has other events than its session".to_owned(),
+        )),
+    }
+}
+
+/// Applies a batch. Returns the ending of a session that is over.
+pub(super) fn apply(session: &Session, batch: &mut CommandBatch) -> Option<Ending> {
+    match session.apply(batch) {
+        Ok(()) => {}
+        Err(Violation::NotRestored(why)) => {
+            let reason = format!("the session was parked and cannot go on: {why}");
+            return Some(Ending::ToldToEnd(reason));
+        }
+        Err(violation) => return Some(Ending::Violation(violation.to_string())),
+    }
+    if batch.stands {
+        session.client_stands();
+    }
+    batch.closes.then_some(Ending::Farewell)
 }
 
 /// Where a carrier reports the end of a connection. Called without a lock of the carrier.

@@ -18,13 +18,13 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::batch;
-use super::carrier::{Arrived, Carrier};
+use super::carrier::{self, Arrived, Carrier};
 use super::direct_events::{DirectEvents, Reading};
 use super::ending::Ending;
 use super::stage::{Commands, Stage};
 use crate::handover::Line;
 use crate::worker::connection::EventSink;
-use crate::worker::session::{Session, Violation};
+use crate::worker::session::Session;
 use crate::worker::threads::Scope;
 
 /// Size of the read buffer in bytes. Longer frames get memory of their own.
@@ -49,14 +49,12 @@ pub(super) fn carry(
             return Ending::Broken(format!("cannot set up the command connection: {error}"));
         }
     };
-    // Also when this thread unwinds. In a worker of its own, events still leave until the process exits.
-    if let Some(restores) = stage.restores() {
-        // Nothing was sent behind these, so the client has all of them. The last one may have been lost.
-        if restores.events.saturating_sub(first.position) > 1 || first.position > restores.events {
-            return Ending::Violation("the client has other events than its session".to_owned());
-        }
-        events.begin_behind(first.position);
+    match carrier::begins_behind(stage, &first) {
+        Ok(Some(number)) => events.begin_behind(number),
+        Ok(None) => {}
+        Err(ending) => return ending,
     }
+    // Also when this thread unwinds. In a worker of its own, events still leave until the process exits.
     let _closing = scope.is_hosted().then(|| Closing(Arc::clone(&events)));
     events.switch(first);
     stage.carries(Arc::<DirectEvents>::clone(&events));
@@ -103,20 +101,8 @@ fn read(
         match frames.next() {
             Ok(Some(mut batch)) => {
                 session.received(frames.length);
-                match session.apply(&mut batch) {
-                    Ok(()) => {}
-                    Err(Violation::NotRestored(why)) => {
-                        return Ending::ToldToEnd(format!(
-                            "the session was parked and cannot go on: {why}"
-                        ));
-                    }
-                    Err(violation) => return Ending::Violation(violation.to_string()),
-                }
-                if batch.stands {
-                    session.client_stands();
-                }
-                if batch.closes {
-                    return Ending::Farewell;
+                if let Some(ending) = carrier::apply(session, &mut batch) {
+                    return ending;
                 }
                 frames.give_back(batch.commands);
             }

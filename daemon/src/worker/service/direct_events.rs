@@ -468,10 +468,6 @@ impl Carrier for DirectEvents {
         self.arrived.notify_all();
     }
 
-    fn can_park(&self) -> bool {
-        self.state.lock().window.is_some()
-    }
-
     fn heard(&self) -> Option<u64> {
         let state = self.state.lock();
         let window = state.window.as_ref()?;

@@ -25,7 +25,7 @@ use tonic::server::StreamingService;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::carrier::{Arrived, Carrier, GIVE_UP, GIVE_UP_IN_HOST, HIGH, LOW, Losses};
+use super::carrier::{self, Arrived, Carrier, GIVE_UP, GIVE_UP_IN_HOST, HIGH, LOW, Losses};
 use super::ending::Ending;
 use super::grpc_service::{Encoded, Received, WorkerService};
 use super::stage::{Commands, Stage};
@@ -53,7 +53,14 @@ pub(super) fn carry(
     scope: &Scope,
     begin: impl FnOnce(Arc<dyn EventSink>) -> Arc<Session>,
 ) -> Ending {
+    let behind = match carrier::begins_behind(stage, &first) {
+        Ok(behind) => behind,
+        Err(ending) => return ending,
+    };
     let events = Arc::new(GrpcEvents::new(stage.losses(), stage.resumes(), scope));
+    if let Some(number) = behind {
+        events.begin_behind(number);
+    }
     let _closing = Closing(Arc::clone(&events));
     Arc::clone(&events).serve(first);
     stage.carries(Arc::new(Shared(Arc::clone(&events))));
@@ -85,11 +92,8 @@ fn read(mut from: Reading, events: &GrpcEvents, session: &Session) -> Ending {
         match from.arrivals.blocking_recv() {
             Some(Ok(Received { mut batch, bytes })) => {
                 session.received(bytes);
-                if let Err(violation) = session.apply(&mut batch) {
-                    return Ending::Violation(violation.to_string());
-                }
-                if batch.closes {
-                    return Ending::Farewell;
+                if let Some(ending) = carrier::apply(session, &mut batch) {
+                    return ending;
                 }
             }
             // The decoder reports a malformed message with this code.
@@ -240,6 +244,13 @@ impl GrpcEvents {
             room: Condvar::new(),
             arrived: Condvar::new(),
         }
+    }
+
+    /// As for the direct carrier.
+    fn begin_behind(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.window = Some(Window::behind(number));
+        state.last = number;
     }
 
     /// Starts the thread that serves a new connection, unless a later one has arrived.
@@ -430,6 +441,16 @@ impl Carrier for Shared {
             self.0.room.notify_all();
         }
         Ok(())
+    }
+
+    fn heard(&self) -> Option<u64> {
+        let state = self.0.state.lock();
+        let is_heard = state.window.as_ref()?.is_heard();
+        is_heard.then_some(state.last)
+    }
+
+    fn last(&self) -> u64 {
+        self.0.state.lock().last
     }
 
     fn close(&self) {

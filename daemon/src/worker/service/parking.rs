@@ -29,19 +29,12 @@ pub(super) fn start(stage: &Arc<Stage>, contents: File) {
 }
 
 fn park(stage: &Arc<Stage>, contents: &File) {
-    let never = |reason: &str| {
-        let reason = reason.to_owned();
-        stage.report(&ToSupervisor::NotParked { reason });
-    };
     // The client may just be connecting.
     let Some((session, carrier)) = stage.session().zip(stage.carrier()) else {
         return;
     };
     while session.wants_record() && !stage.is_closed() {
         std::thread::sleep(LOOK_EVERY);
-    }
-    if !carrier.can_park() {
-        return never("its commands come over gRPC, or it ends with its connections");
     }
     let way = OfStage { stage, carrier };
     match session.park(contents, &way) {
@@ -54,7 +47,7 @@ fn park(stage: &Arc<Stage>, contents: &File) {
             }
             stage.endings.end(Ending::Parked);
         }
-        Outcome::Never(reason) => never(&reason),
+        Outcome::Never(reason) => stage.report(&ToSupervisor::NotParked { reason }),
         Outcome::Over => {}
     }
 }
