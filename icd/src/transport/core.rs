@@ -79,6 +79,8 @@ struct Resume {
     resumed: AtomicU64,
     /// Whether the worker has parked the session, and this end has not left it yet.
     is_parked: AtomicBool,
+    /// Whether the bulk transfers have begun anew with the worker in the place of the last one that asked to stand.
+    is_anew: AtomicBool,
     acknowledging: Mutex<Acknowledging>,
 }
 
@@ -311,7 +313,12 @@ impl Core {
     fn handle_parking(&self, parking: i32) -> Result<(), String> {
         match Parking::try_from(parking) {
             Ok(Parking::No) => return Ok(()),
-            Ok(Parking::Stand) if self.outbox.stand() => self.bulk.expect_end(true),
+            Ok(Parking::Stand) if self.outbox.stand() => {
+                if let Some(resume) = &self.resume {
+                    resume.is_anew.store(false, Ordering::Release);
+                }
+                self.bulk.expect_end(true);
+            }
             Ok(Parking::GoOn) => {
                 self.bulk.expect_end(false);
                 self.outbox.go_on();
@@ -509,7 +516,8 @@ impl Core {
         };
         let generation = resume.generation.load(Ordering::Acquire) + 1;
         self.replace_heartbeat(resume, heartbeat);
-        let is_anew = position & WANTS_RECORD != 0;
+        // The connection may break again before the worker is whole.
+        let is_anew = position & WANTS_RECORD != 0 && !resume.is_anew.swap(true, Ordering::AcqRel);
         if is_anew && self.bulk.begin_anew() {
             return Err(NotResumed::Incomplete);
         }

@@ -70,8 +70,16 @@ struct Keeping {
     stands: AtomicBool,
     // Whether the worker must be told so.
     must_say: AtomicBool,
-    // Batches of the record, which leave before anything else. Accessed under `writing` only.
-    record: Mutex<Vec<Vec<u8>>>,
+    // The record that the present worker has been or will be given, until it has applied a command behind it.
+    record: Mutex<Option<EncodedRecord>>,
+}
+
+/// The record of a cut. It leaves before anything else, and again if the worker did not get all of it.
+#[derive(Debug)]
+struct EncodedRecord {
+    cut: u64,
+    batches: Vec<Vec<u8>>,
+    is_due: bool,
 }
 
 #[derive(Debug)]
@@ -274,6 +282,8 @@ impl Outbox {
         let mut state = kept.state.lock();
         let was_full = state.is_full();
         state.applied(number);
+        // Behind its record, the worker is whole.
+        kept.record.lock().take_if(|record| number > record.cut);
         if was_full && !state.is_full() {
             kept.changed.notify_all();
         }
@@ -350,13 +360,23 @@ impl Outbox {
         write(&mut batch).map(|()| true)
     }
 
-    // The record for a worker in the place of one that has applied `cut` commands.
-    fn encoded_record(&self, cut: u64) -> Result<Vec<Vec<u8>>, Impossible> {
-        let filling = self.filling.lock();
-        match &filling.record {
-            Some(record) if self.stands() => Ok(super::record::batches(&record.commands(cut))),
-            _ => Err(Impossible::NotRestored),
-        }
+    // Returns the record for a worker in the place of one that has applied `cut` commands.
+    fn record_at(&self, kept: &Keeping, cut: u64) -> Result<EncodedRecord, Impossible> {
+        let batches = if self.stands() {
+            let filling = self.filling.lock();
+            let record = filling.record.as_ref();
+            record.map(|record| super::record::batches(&record.commands(cut)))
+        } else {
+            // The connection broke before the worker was whole.
+            let given = kept.record.lock().take();
+            given.filter(|of| of.cut == cut).map(|of| of.batches)
+        };
+        let batches = batches.ok_or(Impossible::NotRestored)?;
+        Ok(EncodedRecord {
+            cut,
+            batches,
+            is_due: true,
+        })
     }
 
     /// Waits until no thread writes. Other writers wait until the result is dropped.
@@ -379,21 +399,21 @@ impl Outbox {
         let wants_record = position & WANTS_RECORD != 0;
         let position = position & !WANTS_RECORD;
         let record = match wants_record {
-            true => self.encoded_record(position)?,
-            false => Vec::new(),
+            true => Some(self.record_at(kept, position)?),
+            false => None,
         };
         let mut state = kept.state.lock();
         state.skip_to(position)?;
-        if wants_record && state.bytes() > 0 {
+        if wants_record && self.stands() && state.bytes() > 0 {
             // The worker before has applied what the other one does not have.
             return Err(Impossible::NotRestored);
         }
         // The word may have been lost with the connection.
         kept.must_say.store(!wants_record, Ordering::Relaxed);
-        if wants_record {
+        if record.is_some() {
             kept.stands.store(false, Ordering::Release);
+            *kept.record.lock() = record;
         }
-        *kept.record.lock() = record;
         kept.is_behind.store(true, Ordering::Relaxed);
         self.is_open.store(true, Ordering::Release);
         kept.changed.notify_all();
@@ -412,10 +432,14 @@ impl Outbox {
         if !kept.is_behind.load(Ordering::Relaxed) || !self.is_open() {
             return Ok(());
         }
-        for batch in &mut *kept.record.lock() {
-            write(batch)?;
+        // Unlocked meanwhile, so that events can be handled.
+        let due = kept.record.lock().take_if(|record| record.is_due);
+        if let Some(mut record) = due {
+            let result = record.batches.iter_mut().try_for_each(|of| write(of));
+            record.is_due = result.is_err();
+            *kept.record.lock() = Some(record);
+            result?;
         }
-        kept.record.lock().clear();
         let again = kept.state.lock().take();
         let mut result = Ok(());
         for mut batch in again {

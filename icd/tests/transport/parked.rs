@@ -83,14 +83,26 @@ fn restarted(carrier: Carrier) {
     fake.set_position(4 | WANTS_RECORD);
     fake.set_verdict(Verdict::Welcome);
     let mut worker = fake.worker();
+    assert_record(&mut worker);
+    // The connection breaks while the worker puts the session together. It gets all of it again.
+    worker.die();
+    let mut worker = fake.worker();
+    assert_record(&mut worker);
+    // Numbers of events go on.
+    worker.send(EventBatch {
+        number: 3,
+        applied: 7,
+        ..completed(100, 0)
+    });
+    upper.completion(100);
+}
+
+// Receives the record of what is alive behind command 4, and the commands behind it.
+fn assert_record(worker: &mut FakeWorker) {
     let record = worker.receive();
     assert_eq!((record.first, record.recorded()), (1, Recorded::Last));
-    let kinds: Vec<Kind> = record
-        .commands
-        .into_iter()
-        .filter_map(|of| of.kind)
-        .collect();
-    assert_eq!(kinds, [buffer(2)]);
+    let kinds = record.commands.into_iter().filter_map(|of| of.kind);
+    assert_eq!(kinds.collect::<Vec<_>>(), [buffer(2)]);
     let mut first = None;
     let mut later = Vec::new();
     while later.len() < 3 {
@@ -100,13 +112,6 @@ fn restarted(carrier: Carrier) {
     }
     assert_eq!(first, Some(5));
     assert_eq!(later, [release(2), command(7), buffer(4)]);
-    // Numbers of events go on.
-    worker.send(EventBatch {
-        number: 3,
-        applied: 7,
-        ..completed(100, 0)
-    });
-    upper.completion(100);
 }
 
 #[test]
