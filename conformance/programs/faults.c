@@ -2,7 +2,7 @@
  * An ordinary OpenCL program that stops at a known place in its work, for tests that break something there:
  *
  *     faults enumerate        asks for devices
- *     faults steady           computes, and again for each line on stdin, until its end
+ *     faults steady           computes, and goes on with the result for each line on stdin, until its end
  *     faults transfer         writes 64 MiB after 64 MiB, for ever
  *     faults build            builds a program
  *     faults kernel           launches a kernel that never ends, and waits for it
@@ -174,14 +174,14 @@ static void steady(void)
     cl_kernel kernel = kernel_of(built(SOURCE), "fake_add_u32");
     OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
     OK(clSetKernelArg(kernel, 1, sizeof by, &by));
+    for (cl_uint i = 0; i < COUNT; ++i)
+        data[i] = i;
+    OK(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 0, sizeof data, data, 0, NULL, NULL));
     for (cl_uint round = 0; round == 0 || fgets(line, sizeof line, stdin) != NULL; ++round) {
-        for (cl_uint i = 0; i < COUNT; ++i)
-            data[i] = i * round;
-        OK(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, sizeof data, data, 0, NULL, NULL));
         launch(kernel, COUNT, 0, NULL);
         OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof data, data, 0, NULL, NULL));
         for (cl_uint i = 0; i < COUNT; ++i)
-            if (data[i] != i * round + by) {
+            if (data[i] != i + by * (round + 1)) {
                 printf("wrong data in round %u\n", round);
                 exit(EXIT_FAILURE);
             }

@@ -208,7 +208,6 @@ impl Daemon {
     /// Ends the daemon as a service manager does, and starts it again.
     pub(crate) fn restart(&self) -> Result<(), SetupError> {
         if let Some(running) = &mut self.state.lock().running {
-            let _ = kill_process(Pid::from_child(&running.child), Signal::TERM);
             stop(&mut running.child);
         }
         self.address().map(drop)
@@ -284,7 +283,6 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Some(mut running) = self.state.get_mut().running.take() {
-            let _ = kill_process(Pid::from_child(&running.child), Signal::TERM);
             stop(&mut running.child);
         }
     }
@@ -299,9 +297,10 @@ fn wait_for_inventory(log: &Path, end: Instant) {
     }
 }
 
-/// Waits for a requested end; kills the daemon after a while.
-fn stop(child: &mut Child) {
+/// Ends a daemon as a service manager does: kills it if it does not end within a while.
+pub(crate) fn stop(child: &mut Child) {
     let pid = Pid::from_child(child);
+    let _ = kill_process(pid, Signal::TERM);
     let (ended, end) = mpsc::channel::<()>();
     let insistence = thread::spawn(move || {
         if end.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {

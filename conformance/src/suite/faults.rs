@@ -105,6 +105,16 @@ const FAULTS: &[(&str, Fault)] = &[
         "daemon-killed-in-a-transfer-grpc",
         deaths::daemon_in_a_transfer_grpc,
     ),
+    ("daemon-restarted", deaths::daemon_restarted),
+    (
+        "daemon-restarted-in-a-transfer",
+        deaths::daemon_restarted_in_a_transfer,
+    ),
+    ("daemon-restarted-grpc", deaths::daemon_restarted_grpc),
+    (
+        "daemon-restarted-without-directory",
+        deaths::daemon_restarted_without_directory,
+    ),
     ("client-killed-in-a-transfer", deaths::client_in_a_transfer),
     (
         "client-killed-in-a-transfer-grpc",

@@ -1,4 +1,4 @@
-//! Kills processes: the worker, the daemon, the client.
+//! Kills processes: the worker, the daemon, the client. Restarts the daemon.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,6 +70,67 @@ fn daemon_killed(stage: &Stage, grpc: bool) -> Result<Verdict, Wrong> {
     let saw = end.lost()?;
     until_gone(&workers, REMAINS)?;
     in_time(saw, took, SOON)
+}
+
+/// A program goes on within this time after its daemon was told to end, on a busy machine.
+const RESTARTED_WITHIN: Duration = Duration::from_secs(20);
+
+pub(super) fn daemon_restarted(stage: &Stage) -> Result<Verdict, Wrong> {
+    restarted(stage, "steady", "round 0", false)
+}
+
+pub(super) fn daemon_restarted_grpc(stage: &Stage) -> Result<Verdict, Wrong> {
+    restarted(stage, "steady", "round 0", true)
+}
+
+pub(super) fn daemon_restarted_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {
+    restarted(stage, "transfer", "wrote 1", false)
+}
+
+/// Restarts a daemon that parks its sessions. The program goes on, with what its device memory had.
+fn restarted(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, Wrong> {
+    let driver = Driver::Fake("devices = 1");
+    let mut node = Node::start_with(stage, driver, "[survival]\ndirectory = \"parked\"\n")?;
+    if node.has_hosts() {
+        let reason = "sessions that share a process are never parked";
+        return Err(Wrong::Skipped(reason.to_owned()));
+    }
+    let mut program = Running::program(stage, mode, &node.way().grpc(grpc).resuming())?;
+    program.until(marker)?;
+    let workers = node.workers();
+
+    let begin = Instant::now();
+    node.restart()?;
+    until_gone(&workers, REMAINS)?;
+    program.go_on()?;
+    match mode {
+        // Writes that were under way may be printed at once, so one more must follow.
+        "transfer" => {
+            program.until_next("wrote ")?;
+            program.until_next("wrote ")?;
+        }
+        _ => program.until("round 1")?,
+    }
+    let took = begin.elapsed();
+    if mode == "steady" {
+        program.end(PATIENCE)?.assert_said("done")?;
+    }
+    in_time("nothing: went on", took, RESTARTED_WITHIN)
+}
+
+/// Restarts a daemon that parks no sessions. The session ends when the time for draining is over.
+pub(super) fn daemon_restarted_without_directory(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut node = Node::start_with(stage, ENDLESS, "[sessions]\ndrain_limit = 2\n")?;
+    let mut program = Running::program(stage, "kernel", &node.way().resuming())?;
+    program.until("in kernel")?;
+
+    let begin = Instant::now();
+    node.restart()?;
+    let end = program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = end.lost()?;
+    end.assert_told("the node's daemon was stopped")?;
+    in_time(saw, took, SOON + Duration::from_secs(2))
 }
 
 pub(super) fn client_in_a_transfer(stage: &Stage) -> Result<Verdict, Wrong> {

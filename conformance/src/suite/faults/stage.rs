@@ -20,7 +20,7 @@ use super::Wrong;
 use super::processes::{self, Process};
 use super::running::Running;
 use crate::SetupError;
-use crate::daemon::BUILD_CACHE;
+use crate::daemon::{BUILD_CACHE, stop};
 use crate::managed::Cluster;
 use crate::options::Carrier;
 use crate::places::{fake_driver, tool, vendors_of};
@@ -228,6 +228,11 @@ pub(super) fn command_on(host: Option<&Host>, program: &Path) -> Command {
 pub(super) struct Node {
     child: Child,
     address: String,
+    /// How the daemon is started.
+    command: Command,
+    /// The daemon's settings, and those beside its address.
+    file: PathBuf,
+    settings: String,
     log: PathBuf,
     /// The device manager that leases the node's devices.
     cluster: Option<Cluster>,
@@ -238,7 +243,7 @@ impl Node {
     /// Starts a node on a free loopback port. With `--managed`, it has a device manager of its own.
     pub(super) fn start(stage: &Stage, driver: Driver) -> Result<Self, Wrong> {
         let cluster = stage.manager.as_deref().map(Cluster::start).transpose();
-        Self::start_in(stage, driver, None, cluster?)
+        Self::start_in(stage, driver, None, cluster?, "")
     }
 
     /// Starts a node on a free port of a host's address, or of loopback. Everyone who reaches it may use it.
@@ -247,7 +252,12 @@ impl Node {
         driver: Driver,
         host: Option<&Host>,
     ) -> Result<Self, Wrong> {
-        Self::start_in(stage, driver, host, None)
+        Self::start_in(stage, driver, host, None, "")
+    }
+
+    /// Starts a node without a manager on a free loopback port, with these tables of `daemon.toml`.
+    pub(super) fn start_with(stage: &Stage, driver: Driver, tables: &str) -> Result<Self, Wrong> {
+        Self::start_in(stage, driver, None, None, tables)
     }
 
     fn start_in(
@@ -255,16 +265,16 @@ impl Node {
         driver: Driver,
         host: Option<&Host>,
         cluster: Option<Cluster>,
+        tables: &str,
     ) -> Result<Self, Wrong> {
         let place = stage.place()?;
         let log = place.join("causewayd.log");
         let mut command = command_on(host, &stage.daemon);
-        let address = host.map_or(Ipv4Addr::LOCALHOST, Host::address);
-        command.args(["--listen", &format!("{address}:0"), "--spare-workers", "0"]);
+        command.args(["--spare-workers", "0"]);
         if host.is_some() {
             command.arg("--insecure");
         }
-        let mut settings = String::new();
+        let mut settings = tables.to_owned();
         if let Some(together) = &stage.together {
             settings += &format!("[sharing]\ntogether = \"{together}\"\n{HOST_IDLE}");
         }
@@ -274,18 +284,15 @@ impl Node {
             let (arguments, (name, value)) = cluster.of_node(1);
             command.args(arguments).env(name, value);
         }
-        if !settings.is_empty() {
-            let file = place.join("daemon.toml");
-            fs::write(&file, settings)?;
-            command.arg("--config").arg(file);
-        }
+        let file = place.join("daemon.toml");
+        command.arg("--config").arg(&file);
         match driver {
             Driver::Native => command.env("OCL_ICD_VENDORS", stage.pocl_vendors.join("")),
             Driver::Fake(settings) => command
                 .env("OCL_ICD_VENDORS", stage.fake_vendors.join(""))
                 .env("FAKE_OPENCL_CONFIG", settings),
         };
-        let mut child = command
+        command
             .envs(STEADY)
             // Each run builds, without results of other runs.
             .env(BUILD_CACHE, "0")
@@ -295,26 +302,28 @@ impl Node {
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(File::create(&log)?)
-            .spawn()?;
-        let lines = lines_of(child.stdout.take());
-        let end = Instant::now() + PATIENCE;
-        while let Ok(line) = lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            if let Some(address) = line.trim().strip_prefix("listening on ") {
-                let address = address.to_owned();
-                return Ok(Self {
-                    child,
-                    address,
-                    log,
-                    cluster,
-                    has_hosts: stage.together.is_some(),
-                });
-            }
-        }
-        let _ = child.kill();
-        let _ = child.wait();
-        let said = fs::read_to_string(&log).unwrap_or_default();
-        Err(Wrong::new(format!("causewayd did not start:\n{said}")))
+            .stderr(File::create(&log)?);
+        let address = host.map_or(Ipv4Addr::LOCALHOST, Host::address);
+        write_settings(&file, &format!("{address}:0"), &settings)?;
+        let (child, address) = listening(&mut command, &log)?;
+        Ok(Self {
+            child,
+            address,
+            command,
+            file,
+            settings,
+            log,
+            cluster,
+            has_hosts: stage.together.is_some(),
+        })
+    }
+
+    /// Ends the daemon as a service manager does, and starts it again at the same address.
+    pub(super) fn restart(&mut self) -> Result<(), Wrong> {
+        stop(&mut self.child);
+        write_settings(&self.file, &self.address, &self.settings)?;
+        (self.child, self.address) = listening(&mut self.command, &self.log)?;
+        Ok(())
     }
 
     /// The node's address, `host:port`.
@@ -389,6 +398,27 @@ impl Drop for Node {
             process.kill();
         }
     }
+}
+
+fn write_settings(file: &Path, address: &str, tables: &str) -> Result<(), Wrong> {
+    fs::write(file, format!("listen = [\"{address}\"]\n{tables}"))?;
+    Ok(())
+}
+
+/// Starts a daemon, and waits until it listens. Returns its address too.
+fn listening(command: &mut Command, log: &Path) -> Result<(Child, String), Wrong> {
+    let mut child = command.spawn()?;
+    let lines = lines_of(child.stdout.take());
+    let end = Instant::now() + PATIENCE;
+    while let Ok(line) = lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        if let Some(address) = line.trim().strip_prefix("listening on ") {
+            return Ok((child, address.to_owned()));
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    let said = fs::read_to_string(log).unwrap_or_default();
+    Err(Wrong::new(format!("causewayd did not start:\n{said}")))
 }
 
 /// Returns the lines of a pipe as they come. The reader ends with the pipe.
