@@ -35,6 +35,8 @@ const SESSION: &str = "session";
 const CONTENTS: &str = "contents";
 const UNFINISHED: &str = "unfinished";
 const KINDS: [&str; 3] = [SESSION, CONTENTS, UNFINISHED];
+/// More than a session's own file has.
+const ROOM: usize = 4096;
 /// The file with the node's uuid.
 const NODE: &str = "node";
 
@@ -127,15 +129,19 @@ impl ParkedSessions {
         self.uuid
     }
 
-    /// Makes the file for a session's contents.
+    /// Makes the file for a session's contents, and room for the session itself, so that [`Self::keep`] finds it.
     pub(super) fn contents(&self, id: &SessionId) -> io::Result<File> {
+        create(&self.path(id, UNFINISHED))?.write_all(&[0; ROOM])?;
         create(&self.path(id, CONTENTS))
     }
 
     /// Writes a session, whose contents are written.
     pub(super) fn keep(&self, id: &SessionId, ticket: &Ticket) -> io::Result<()> {
         let unfinished = self.path(id, UNFINISHED);
-        create(&unfinished)?.write_all(&ticket.encode_to_vec())?;
+        let ticket = ticket.encode_to_vec();
+        let mut file = OpenOptions::new().write(true).open(&unfinished)?;
+        file.write_all(&ticket)?;
+        file.set_len(ticket.len() as u64)?;
         fs::rename(unfinished, self.path(id, SESSION))
     }
 
@@ -148,7 +154,7 @@ impl ParkedSessions {
 
     /// Removes the files of a session.
     pub(super) fn discard(&self, id: &SessionId) {
-        for kind in [SESSION, CONTENTS] {
+        for kind in KINDS {
             match fs::remove_file(self.path(id, kind)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(%error, session = ?id, "cannot remove a file of a parked session");
@@ -164,15 +170,11 @@ impl ParkedSessions {
         let mut others = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
+            let has_kind = |kind: &&str| path.extension() == Some(kind.as_ref());
             match read(&path) {
-                Some(found) => all.push(found),
-                None if KINDS
-                    .iter()
-                    .any(|kind| path.extension() == Some(kind.as_ref())) =>
-                {
-                    others.push(path);
-                }
-                None => {}
+                Some(found) if path == self.path(&found.0, SESSION) => all.push(found),
+                _ if KINDS.iter().any(has_kind) => others.push(path),
+                _ => {}
             }
         }
         let is_of = |path: &Path| {
@@ -267,13 +269,20 @@ mod tests {
     }
 
     #[test]
-    fn contents_without_a_session_and_damaged_sessions_are_removed() {
+    fn files_that_are_no_sessions_are_removed_and_those_of_others_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let parked = ParkedSessions::open(&folder.path().join("parked")).unwrap();
         parked.contents(&SessionId([1; 16])).unwrap();
         fs::write(parked.path(&SessionId([2; 16]), SESSION), b"nonsense").unwrap();
+        let copy = ticket(SessionId([3; 16])).encode_to_vec();
+        fs::write(parked.path(&SessionId([4; 16]), SESSION), copy).unwrap();
+        fs::write(parked.directory.join("notes.txt"), b"a stranger's").unwrap();
+        fs::create_dir(parked.directory.join("folder.contents")).unwrap();
         assert!(parked.all().unwrap().is_empty());
-        assert_eq!(fs::read_dir(&parked.directory).unwrap().count(), 1);
+        let entries = fs::read_dir(&parked.directory).unwrap();
+        let mut left: Vec<_> = entries.map(|of| of.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["folder.contents", NODE, "notes.txt"]);
     }
 
     #[test]
@@ -281,13 +290,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let parked = ParkedSessions::open(&folder.path().join("parked")).unwrap();
         let id = SessionId([3; 16]);
-        let ticket = Ticket::new(
-            &assignment(id),
-            5,
-            Client::default(),
-            &Holder::default(),
-            Duration::from_secs(9),
-        );
+        let ticket = ticket(id);
         parked.contents(&id).unwrap();
         parked.keep(&id, &ticket).unwrap();
         let (found, read, left) = parked.all().unwrap().remove(0);
@@ -302,8 +305,8 @@ mod tests {
         assert!(!parked.path(&id, CONTENTS).exists());
     }
 
-    fn assignment(id: SessionId) -> Assignment {
-        Assignment {
+    fn ticket(id: SessionId) -> Ticket {
+        let assignment = Assignment {
             id,
             secret: SessionSecret([4; 32]),
             limits: SessionLimits {
@@ -325,7 +328,15 @@ mod tests {
             slot: 0,
             owner: Owner::default(),
             restores: None,
-        }
+        };
+        let restart = Duration::from_secs(9);
+        Ticket::new(
+            &assignment,
+            5,
+            Client::default(),
+            &Holder::default(),
+            restart,
+        )
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub(super) struct Worker {
     parked: OnceLock<Restores>,
     /// Set when the worker was asked to park its session, until it says that it cannot.
     is_parking: AtomicBool,
+    /// Why the session cannot be parked.
+    not_parked: OnceLock<String>,
     warmth: Mutex<Warmth>,
 }
 
@@ -174,6 +176,7 @@ impl Worker {
             loss: OnceLock::new(),
             parked: OnceLock::new(),
             is_parking: AtomicBool::new(false),
+            not_parked: OnceLock::new(),
             warmth: Mutex::default(),
         }
     }
@@ -578,6 +581,23 @@ impl Worker {
         self.send(&ToWorker::Park { contents })
     }
 
+    /// Notes why the session cannot be parked.
+    pub(super) fn cannot_park(&self, reason: String) {
+        self.is_parking.store(false, Ordering::Relaxed);
+        tracing::warn!(
+            session = ?self.serves.get().map(|(session, _)| *session),
+            worker = self.serial,
+            reason,
+            "a session cannot be parked; it ends when the drain limit is reached"
+        );
+        let _ = self.not_parked.set(reason);
+    }
+
+    /// Returns why the session could not be parked, if the worker was asked to park it.
+    pub(super) fn not_parked(&self) -> Option<&str> {
+        self.not_parked.get().map(String::as_str)
+    }
+
     /// Returns whether the worker parks its session, or has done so.
     pub(super) fn is_parking(&self) -> bool {
         self.is_parking.load(Ordering::Relaxed)
@@ -667,14 +687,7 @@ impl Worker {
             let _ = self.parked.set(*restores);
         }
         if let ToSupervisor::NotParked { reason } = &message {
-            self.is_parking.store(false, Ordering::Relaxed);
-            let session = self.serves.get().map(|(session, _)| *session);
-            tracing::warn!(
-                ?session,
-                worker = self.serial,
-                reason,
-                "a session cannot be parked; it ends when the drain limit is reached"
-            );
+            self.cannot_park(reason.clone());
         }
         if let ToSupervisor::Ready = message {
             self.ready.store(true, Ordering::Relaxed);

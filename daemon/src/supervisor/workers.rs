@@ -604,7 +604,12 @@ impl Workers {
         // A host ends with its last session.
         let is_host = |of: &&Arc<Worker>| state.hosts.iter().any(|h| h.worker.serial == of.serial);
         for worker in state.alive.values().filter(|of| !is_host(of)) {
-            worker.end_because(STOPPED);
+            match worker.not_parked() {
+                None => worker.end_because(STOPPED),
+                Some(why) => worker.end_because(&format!(
+                    "{STOPPED}, and the session could not be parked: {why}"
+                )),
+            }
         }
         for host in &state.hosts {
             host.end_sessions(STOPPED);

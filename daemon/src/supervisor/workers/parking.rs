@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -124,12 +123,10 @@ impl Workers {
             .iter()
             .filter(|(_, of)| !of.restart.is_zero());
         for (id, served) in parkable {
-            let asked = files.contents(id).and_then(|contents| {
-                let contents = OwnedFd::from(contents);
-                served.worker.park(contents)
-            });
+            let asked =
+                (files.contents(id)).and_then(|contents| served.worker.park(contents.into()));
             if let Err(error) = asked {
-                tracing::warn!(%error, session = ?id, "a session cannot be parked");
+                (served.worker).cannot_park(format!("its files cannot be made: {error}"));
             }
         }
     }
