@@ -1,8 +1,10 @@
 //! Tests of sessions that a daemon parks when it ends, and of the next daemon, which puts them together again.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::process::Command as Process;
+use std::time::{Duration, SystemTime};
 
 use causeway_proto::command::{command::Kind, *};
 use causeway_proto::id::SessionSecret;
@@ -125,13 +127,17 @@ fn hear_parking(session: &mut Resuming, wanted: Parking) {
     session.acknowledge(session.handled);
 }
 
+fn stands() -> CommandBatch {
+    CommandBatch {
+        stands: true,
+        ..CommandBatch::default()
+    }
+}
+
 /// Does what a client does whose session is parked.
 fn park(session: &mut Resuming) {
     hear_parking(session, Parking::Stand);
-    session.send_raw(&CommandBatch {
-        stands: true,
-        ..CommandBatch::default()
-    });
+    session.send_raw(&stands());
     hear_parking(session, Parking::Done);
     session.leave();
 }
@@ -262,11 +268,7 @@ fn a_command_that_waits_for_the_client_is_waited_for() {
         Kind::CreateUserEvent(CreateUserEvent { event: 20 }),
         read(21, vec![20]),
     ]);
-    let stands = CommandBatch {
-        stands: true,
-        ..CommandBatch::default()
-    };
-    session.send_raw(&stands);
+    session.send_raw(&stands());
     hear_parking(&mut session, Parking::GoOn);
     session.send(vec![set(20)]);
     assert_eq!(&contents(&mut session, 21)[..], CONTENTS);
@@ -280,10 +282,40 @@ fn a_command_that_waits_for_the_client_is_waited_for() {
 
 #[test]
 fn a_session_whose_state_nobody_can_read_ends_with_the_daemon() {
-    let command_buffer = vec![Kind::CreateCommandBuffer(CreateCommandBuffer {
+    let svm = Kind::CreateSvm(CreateSvm {
+        request: 9,
+        buffer: 9,
+        context: 1,
+        flags: 1,
+        size: 64,
+        alignment: 64,
+    });
+    let pipe = Kind::CreatePipe(CreatePipe {
+        pipe: 9,
+        context: 1,
+        packet_size: 4,
+        max_packets: 4,
+        ..CreatePipe::default()
+    });
+    let device_queue = Kind::CreateDeviceQueue(CreateDeviceQueue {
+        queue: 9,
+        context: 1,
+        ..CreateDeviceQueue::default()
+    });
+    let command_buffer = Kind::CreateCommandBuffer(CreateCommandBuffer {
         command_buffer: 9,
         context: 1,
-    })];
+    });
+    let mirror = Kind::CreateMirror(CreateMirror { mirror: 9, link: 0 });
+    for (command, expected) in [
+        (svm, "shared virtual memory"),
+        (pipe, "a pipe"),
+        (device_queue, "a device queue"),
+        (command_buffer, "a command buffer"),
+        (mirror, "data between several nodes"),
+    ] {
+        ends_with_its_daemon(vec![command], expected);
+    }
     let program = vec![
         Kind::CreateProgram(CreateProgram {
             program: 9,
@@ -299,21 +331,119 @@ fn a_session_whose_state_nobody_can_read_ends_with_the_daemon() {
             ..BuildProgram::default()
         }),
     ];
-    ends_with_its_daemon(command_buffer);
-    ends_with_its_daemon(program);
+    ends_with_its_daemon(program, "variables of its own");
 }
 
-fn ends_with_its_daemon(commands: Vec<Kind>) {
+fn ends_with_its_daemon(commands: Vec<Kind>, expected: &str) {
     let node = Node::new();
     let daemon = node.daemon(LOOPBACK, FAKE, "1");
     let mut session = node.session(&daemon);
     session.send(commands);
     session.send(vec![Resuming::ping(2)]);
     session.answer(2);
+    ends_unparked(&node, daemon, &mut session, expected);
+}
+
+/// Ends the daemon. The session cannot be parked, goes on, and ends when the time for draining is over.
+fn ends_unparked(node: &Node, daemon: Daemon, session: &mut Resuming, expected: &str) {
+    let ended = std::thread::spawn(|| daemon.terminate());
+    let reason = close_reason(session);
+    assert!(
+        reason.starts_with("the node's daemon was stopped, and the session could not be parked: "),
+        "{reason}"
+    );
+    assert!(reason.contains(expected), "{reason}");
+    assert!(ended.join().unwrap());
+    assert!(node.files().is_empty());
+}
+
+#[test]
+fn a_session_goes_on_if_the_disk_is_full() {
+    let node = Node::new();
+    // The system refuses to make a file longer than 32 KiB.
+    let mut limited = Process::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"]);
+    limited.arg(env!("CARGO_BIN_EXE_causewayd"));
+    let directory = node.folder.path().join("parked");
+    let directory = directory.to_str().unwrap();
+    let arguments = ["--survival-dir", directory, "--drain-limit", "2"];
+    let environment = [("CAUSEWAYD_BUILD_CACHE_SIZE", "0")];
+    let daemon = Daemon::by_fake(limited, FAKE, &arguments, &environment);
+    let mut session = node.session(&daemon);
+    session.send(vec![Kind::CreateBuffer(CreateBuffer {
+        buffer: 9,
+        context: 1,
+        flags: 1,
+        size: 1 << 20,
+        ..CreateBuffer::default()
+    })]);
+    let ended = std::thread::spawn(|| daemon.terminate());
+    hear_parking(&mut session, Parking::Stand);
+    session.send_raw(&stands());
+    hear_parking(&mut session, Parking::GoOn);
+    session.send(vec![read(30, vec![])]);
+    assert_eq!(&contents(&mut session, 30)[..], CONTENTS);
+    let reason = close_reason(&mut session);
+    assert!(reason.contains("File too large"), "{reason}");
+    assert!(ended.join().unwrap());
+    assert!(node.files().is_empty());
+}
+
+#[test]
+fn a_session_goes_on_if_the_directory_cannot_be_written() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "1");
+    let mut session = node.session(&daemon);
+    let directory = node.folder.path().join("parked");
+    fs::remove_dir_all(&directory).unwrap();
+    fs::write(&directory, "").unwrap();
     let ended = std::thread::spawn(|| daemon.terminate());
     let reason = close_reason(&mut session);
-    assert!(reason.contains("the node's daemon was stopped"), "{reason}");
+    assert!(reason.contains("its files cannot be made"), "{reason}");
     assert!(ended.join().unwrap());
+}
+
+#[test]
+fn a_daemon_with_an_unusable_directory_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let open = folder.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+    let missing = folder.path().join("missing/parked");
+    for (directory, expected) in [
+        (file, "mode 0700"),
+        (open, "mode 0700"),
+        (missing, "No such file or directory"),
+    ] {
+        let mut daemon = Process::new(env!("CARGO_BIN_EXE_causewayd"));
+        daemon.args(["--listen", LOOPBACK, "--survival-dir"]);
+        let ended = daemon.arg(&directory).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success(), "{said}");
+        let about = format!("the directory {} of [survival]", directory.display());
+        assert!(said.contains(&about) && said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_session_that_is_not_fetched_is_removed() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let mut session = node.session(&daemon);
+    let address = daemon.address.clone();
+    let ended = std::thread::spawn(|| daemon.terminate());
+    park(&mut session);
+    assert!(ended.join().unwrap());
+    // Nearly ten minutes ago.
+    let (_, path) = &node.files()[1];
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    let age = Duration::from_millis(10 * 60_000 - 1_500);
+    file.set_modified(SystemTime::now() - age).unwrap();
+    let _daemon = node.daemon(&address, FAKE, "30");
+    let reason = session.end_reason();
+    assert!(reason.contains("has not come back in time"), "{reason}");
     assert!(node.files().is_empty());
 }
 
