@@ -1,15 +1,22 @@
-//! Decoders of fixed lengths: preamble, greeting, bulk header, frame. Also compressed chunks after a header.
+//! Decoders of fixed lengths: preamble, greeting, bulk header, frame. Also compressed chunks after a header, and what a
+//! parked session consists of.
 
+use causeway_daemon::handover::Assignment;
 use causeway_daemon::worker::service::acknowledgements::Acknowledgements;
 use causeway_daemon::worker::service::window::{BadNumber, Window};
+use causeway_daemon::worker::session::parking;
 use causeway_lane::{Buffer, Packer, Stream, Unpacker};
 use causeway_proto::bulk::{self, Header};
+use causeway_proto::command::{KernelArg, NdRange, kernel_arg};
 use causeway_proto::frame;
 use causeway_proto::id::{EventId, SessionId, SessionSecret};
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::preamble::{
     self, CLIENT_PROOF, ClientWord, Greeting, NONCE, PREAMBLE, Preamble, Purpose, Verdict,
+    WANTS_RECORD,
 };
+use prost::Message;
+use sha2::{Digest, Sha256};
 
 use super::{Form, Target};
 
@@ -28,6 +35,8 @@ pub(super) fn targets() -> Vec<Target> {
         header(),
         frame_prefix(),
         chunk(),
+        parked_contents(),
+        parked_assignment(),
     ]
 }
 
@@ -64,6 +73,7 @@ fn greeting() -> Target {
     let valid = vec![
         Greeting::welcome().encode().to_vec(),
         Greeting::refusal(Verdict::TooMany).encode().to_vec(),
+        Greeting::refusal(Verdict::Parked).encode().to_vec(),
     ];
     Target::new("greeting", Form::Bytes, valid, |bytes| {
         let Ok(greeting) = Greeting::decode(&first(bytes)) else {
@@ -109,7 +119,7 @@ fn worker_proof() -> Target {
     let proof = move |position| {
         preamble::worker_proof(&SECRET, &PREAMBLE_BYTES, &[0; NONCE], &client, position)
     };
-    let valid = [0, 1, u64::MAX].map(|position| proof(position).to_vec());
+    let valid = [0, 1, WANTS_RECORD | 1, u64::MAX].map(|position| proof(position).to_vec());
     Target::new("worker proof", Form::Bytes, valid.to_vec(), move |bytes| {
         let bytes = first(bytes);
         let position =
@@ -253,4 +263,42 @@ fn chunk() -> Target {
     })
     .holding(4 * BULK_CHUNK)
     .weighing(5)
+}
+
+/// The file that a worker has written, for the next worker of its session.
+fn parked_contents() -> Target {
+    let launch = NdRange {
+        kernel: 3,
+        args: vec![KernelArg {
+            index: 1,
+            value: Some(kernel_arg::Value::LocalSize(64)),
+        }],
+        ..NdRange::default()
+    };
+    let launch = launch.encode_to_vec();
+    // The newest event, an open one, and the arguments of a kernel.
+    let state = [&[8, 90, 18, 1, 70, 34, launch.len() as u8], &launch[..]].concat();
+    let length = (state.len() as u64).to_le_bytes();
+    let written = [&length[..], &state].concat();
+    let digest = Sha256::digest(&written);
+    let valid = vec![[&written[..], &digest].concat()];
+    Target::new("parked contents", Form::Bytes, valid, parking::is_whole)
+}
+
+/// The assignment of a parked session, as its supervisor has written it.
+fn parked_assignment() -> Target {
+    // Id, secret, and how far the session had come.
+    let id = [&[10, 16], &[9; 16][..]].concat();
+    let secret = [&[18, 32], &[5; 32][..]].concat();
+    let restores = [178, 1, 4, 8, 90, 16, 70];
+    let valid = vec![[&id[..], &secret, &restores].concat()];
+    Target::new("parked assignment", Form::Message, valid, |bytes| {
+        let Some(assignment) = Assignment::from_bytes(bytes) else {
+            return false;
+        };
+        let encoded = assignment.to_bytes();
+        let again = Assignment::from_bytes(&encoded).map(|of| of.to_bytes());
+        assert_eq!(again, Some(encoded));
+        true
+    })
 }

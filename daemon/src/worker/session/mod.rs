@@ -42,7 +42,7 @@ mod memory;
 mod mirrors;
 pub(crate) mod neighbours;
 mod numbering;
-pub(crate) mod parking;
+pub mod parking;
 mod program;
 mod query;
 mod run;

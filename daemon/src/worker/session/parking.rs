@@ -4,8 +4,8 @@
 //! an event that only the client can end, the client goes on, and the worker tries again. When the client has heard
 //! everything, the state and the contents of memory are written ([`park`], [`file`]).
 //!
-//! To put together ([`restore`]): the client's record creates the objects under their ids. Then arguments, events and contents come
-//! from the file. Commands follow only after that.
+//! To put together ([`restore`]): the client's record creates the objects under their ids. Then arguments, events and
+//! contents come from the file. Commands follow only after that.
 //!
 //! Invariants: a session is parked only if nothing of it is lost by that. No command is applied before the session is
 //! whole again.
@@ -31,6 +31,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Why a session with links, or with sites that exchange data, is never parked.
 pub(super) const SITES: &str = "it exchanges data between several nodes or platforms";
+
+/// Whether this is the file of a session without memory. Everything of a file is read but memory's contents, of which
+/// only the driver knows the length.
+#[must_use]
+pub fn is_whole(file: &[u8]) -> bool {
+    let whole = file::Reader::open(file).and_then(file::Reader::finish);
+    whole.is_ok_and(|state| state.memory.is_empty())
+}
 
 /// Whether and how far a session is parked or put together again.
 pub(crate) struct Parking {

@@ -158,14 +158,14 @@ pub(super) fn write(file: &File, state: &State, parts: &[Part]) -> Result<(), No
 }
 
 /// Reads the file.
-pub(super) struct Reader<'a> {
-    from: Digesting<BufReader<&'a File>>,
+pub(super) struct Reader<R> {
+    from: Digesting<BufReader<R>>,
     pub(super) state: State,
 }
 
-impl<'a> Reader<'a> {
+impl<R: Read> Reader<R> {
     /// Reads the state.
-    pub(super) fn open(file: &'a File) -> Result<Reader<'a>, NotMoved> {
+    pub(super) fn open(file: R) -> Result<Reader<R>, NotMoved> {
         let mut from = Digesting::new(BufReader::new(file));
         let mut length = [0; 8];
         from.read_exact(&mut length)?;
