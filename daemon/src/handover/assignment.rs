@@ -182,6 +182,36 @@ impl Assignment {
     }
 }
 
+#[cfg(test)]
+impl Assignment {
+    /// Returns an assignment for a test.
+    pub(crate) fn of_test(id: SessionId) -> Assignment {
+        Assignment {
+            id,
+            secret: SessionSecret([2; 32]),
+            limits: SessionLimits {
+                objects: 1,
+                held_commands: 1,
+                held_bytes: 1,
+                device_memory: 0,
+                host_memory: 0,
+            },
+            bulk_connections: 2,
+            connect_limit: Duration::from_secs(10),
+            load_limit: Duration::from_secs(60),
+            heartbeat_interval: Duration::from_millis(500),
+            heartbeat_limit: Duration::from_secs(4),
+            away: AwayTimes::default(),
+            build_cache: false,
+            certificate: None,
+            leased: None,
+            slot: 0,
+            owner: Owner::default(),
+            restores: None,
+        }
+    }
+}
+
 impl From<&Assignment> for Encoded {
     fn from(from: &Assignment) -> Encoded {
         let milliseconds = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);

@@ -22,11 +22,10 @@ use causeway_proto::control::Client;
 use causeway_proto::id::SessionId;
 use causeway_proto::version::WireVersion;
 use prost::Message;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use uuid::Uuid;
 
 use super::holders::Holder;
+use super::managed::open_locked;
 use crate::handover::Assignment;
 
 /// Time for which a parked session is kept.
@@ -209,17 +208,11 @@ fn read(path: &Path) -> Option<(SessionId, Ticket, Duration)> {
 
 // Locks the file with the node's uuid. Makes it if there is none.
 fn uuid(path: &Path) -> io::Result<(Uuid, File)> {
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
-    let mut file = options.open(path)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-        Errno::WOULDBLOCK => io::Error::other("another causewayd uses it; give each its own"),
-        error => error.into(),
+    let mut file = open_locked(path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            io::Error::other("another causewayd uses it; give each its own")
+        }
+        _ => error,
     })?;
     let mut bytes = Vec::new();
     (&file).take(17).read_to_end(&mut bytes)?;
@@ -249,9 +242,6 @@ fn create(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::SessionLimits;
-    use crate::handover::{AwayTimes, Owner};
-    use causeway_proto::id::SessionSecret;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -306,32 +296,9 @@ mod tests {
     }
 
     fn ticket(id: SessionId) -> Ticket {
-        let assignment = Assignment {
-            id,
-            secret: SessionSecret([4; 32]),
-            limits: SessionLimits {
-                objects: 1,
-                held_commands: 1,
-                held_bytes: 1,
-                device_memory: 0,
-                host_memory: 0,
-            },
-            bulk_connections: 1,
-            connect_limit: Duration::ZERO,
-            load_limit: Duration::ZERO,
-            heartbeat_interval: Duration::ZERO,
-            heartbeat_limit: Duration::ZERO,
-            away: AwayTimes::default(),
-            build_cache: false,
-            certificate: None,
-            leased: None,
-            slot: 0,
-            owner: Owner::default(),
-            restores: None,
-        };
         let restart = Duration::from_secs(9);
         Ticket::new(
-            &assignment,
+            &Assignment::of_test(id),
             5,
             Client::default(),
             &Holder::default(),

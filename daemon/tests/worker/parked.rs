@@ -68,10 +68,7 @@ impl Node {
 
     /// Ends the daemon while the session is parked. Returns the next one, at the same address.
     fn restarted(&self, daemon: Daemon, session: &mut Resuming, fake: &str) -> Daemon {
-        let address = daemon.address.clone();
-        let ended = std::thread::spawn(|| daemon.terminate());
-        park(session);
-        assert!(ended.join().unwrap());
+        let address = end_parked(daemon, session);
         self.daemon(&address, fake, "30")
     }
 }
@@ -142,6 +139,15 @@ fn park(session: &mut Resuming) {
     session.leave();
 }
 
+/// Ends the daemon while it parks the session. Returns its address.
+fn end_parked(daemon: Daemon, session: &mut Resuming) -> String {
+    let address = daemon.address.clone();
+    let ended = std::thread::spawn(|| daemon.terminate());
+    park(session);
+    assert!(ended.join().unwrap());
+    address
+}
+
 /// Comes back to the next daemon, and sends the record.
 fn come_back(session: &mut Resuming, record: Vec<Kind>) -> u64 {
     let position = eventually("the node takes the session back", || {
@@ -203,10 +209,7 @@ fn a_session_goes_on_where_it_was_parked() {
         read(12, vec![]),
     ]);
     contents(&mut session, 12);
-    let address = daemon.address.clone();
-    let ended = std::thread::spawn(|| daemon.terminate());
-    park(&mut session);
-    assert!(ended.join().unwrap());
+    let address = end_parked(daemon, &mut session);
     let files = node.files();
     let kinds: Vec<&str> = files.iter().map(|(kind, _)| &kind[..]).collect();
     assert_eq!(kinds, ["contents", "session"]);
@@ -432,10 +435,7 @@ fn a_session_that_is_not_fetched_is_removed() {
     let node = Node::new();
     let daemon = node.daemon(LOOPBACK, FAKE, "30");
     let mut session = node.session(&daemon);
-    let address = daemon.address.clone();
-    let ended = std::thread::spawn(|| daemon.terminate());
-    park(&mut session);
-    assert!(ended.join().unwrap());
+    let address = end_parked(daemon, &mut session);
     // Nearly ten minutes ago.
     let (_, path) = &node.files()[1];
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -498,10 +498,7 @@ fn damaged_contents_and_other_records_end_the_session() {
         let node = Node::new();
         let daemon = node.daemon(LOOPBACK, FAKE, "30");
         let mut session = node.session(&daemon);
-        let address = daemon.address.clone();
-        let ended = std::thread::spawn(|| daemon.terminate());
-        park(&mut session);
-        assert!(ended.join().unwrap());
+        let address = end_parked(daemon, &mut session);
         let mut commands = record(&[]);
         change(&node, &mut commands);
         let _daemon = node.daemon(&address, FAKE, "30");
@@ -540,10 +537,7 @@ fn a_daemon_of_another_wire_version_refuses_and_says_so() {
     let node = Node::new();
     let daemon = node.daemon(LOOPBACK, FAKE, "30");
     let mut session = node.session(&daemon);
-    let address = daemon.address.clone();
-    let ended = std::thread::spawn(|| daemon.terminate());
-    park(&mut session);
-    assert!(ended.join().unwrap());
+    let address = end_parked(daemon, &mut session);
     let (_, path) = &node.files()[1];
     let mut ticket = fs::read(path).unwrap();
     // The first field is the version.

@@ -103,14 +103,7 @@ fn restarted(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verd
     node.restart()?;
     until_gone(&workers, REMAINS)?;
     program.go_on()?;
-    match mode {
-        // Writes that were under way may be printed at once, so one more must follow.
-        "transfer" => {
-            program.until_next("wrote ")?;
-            program.until_next("wrote ")?;
-        }
-        _ => program.until("round 1")?,
-    }
+    program.until_it_goes_on(mode)?;
     let took = begin.elapsed();
     if mode == "steady" {
         program.end(PATIENCE)?.assert_said("done")?;

@@ -96,14 +96,7 @@ fn mended(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict
     thread::sleep(CUT_FOR);
     network.link(0, 1).mend()?;
     let begin = Instant::now();
-    match mode {
-        // Writes that the network still took may be printed at once, so one more must follow.
-        "transfer" => {
-            program.until_next("wrote ")?;
-            program.until_next("wrote ")?;
-        }
-        _ => program.until("round 1")?,
-    }
+    program.until_it_goes_on(mode)?;
     let took = begin.elapsed();
     if node.worker_beside(&[])? != worker {
         return Err(Wrong::new("its worker is another one"));

@@ -191,6 +191,18 @@ impl Running {
         Err(Wrong::new(format!("it said no further \"{start}\"")))
     }
 
+    /// Waits until the program uses its device again, after its first marker in this mode.
+    pub(super) fn until_it_goes_on(&mut self, mode: &str) -> Result<(), Wrong> {
+        match mode {
+            // Writes that were under way may be printed at once, so one more must follow.
+            "transfer" => {
+                self.until_next("wrote ")?;
+                self.until_next("wrote ")
+            }
+            _ => self.until("round 1"),
+        }
+    }
+
     fn next(&self, end: Instant) -> Result<String, mpsc::RecvTimeoutError> {
         self.lines
             .recv_timeout(end.saturating_duration_since(Instant::now()))

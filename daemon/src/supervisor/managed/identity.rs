@@ -60,16 +60,7 @@ fn path(folder: &Path) -> PathBuf {
 fn seed(folder: &Path) -> io::Result<([u8; SEED], File)> {
     std::fs::create_dir_all(folder)?;
     causeway_security::check_own(&path(folder)).map_err(io::Error::other)?;
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
-    let mut file = options.open(path(folder))?;
-    // The lock is held until this process ends.
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let mut file = open_locked(&path(folder))?;
     let mut bytes = Vec::new();
     (&file).take(SEED as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.is_empty() {
@@ -86,6 +77,20 @@ fn seed(folder: &Path) -> io::Result<([u8; SEED], File)> {
         )
     })?;
     Ok((seed, file))
+}
+
+/// Opens a file that only this process may use until it ends. Makes the file if there is none.
+pub(in super::super) fn open_locked(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let file = options.open(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
 }
 
 fn machine() -> Vec<u8> {

@@ -643,9 +643,6 @@ impl Drop for Proving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handover::Owner;
-    use crate::worker::connection::SessionLimits;
-    use causeway_proto::id::SessionSecret;
     use causeway_proto::preamble::Preamble;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
@@ -655,29 +652,7 @@ mod tests {
         let (_, channel) = handover::pair().unwrap();
         let (arrivals, _) = mpsc::channel();
         let stage = Stage::new(Endings::new().0, channel, arrivals, Scope::default());
-        let assigned = stage.assign(Assignment {
-            id: SessionId([1; 16]),
-            secret: SessionSecret([2; 32]),
-            limits: SessionLimits {
-                objects: 1,
-                held_commands: 1,
-                held_bytes: 1,
-                device_memory: 0,
-                host_memory: 0,
-            },
-            bulk_connections: 2,
-            connect_limit: Duration::from_secs(10),
-            load_limit: Duration::from_secs(60),
-            heartbeat_interval: Duration::from_millis(500),
-            heartbeat_limit: Duration::from_secs(4),
-            away: handover::AwayTimes::default(),
-            build_cache: false,
-            certificate: None,
-            leased: None,
-            slot: 0,
-            owner: Owner::default(),
-            restores: None,
-        });
+        let assigned = stage.assign(Assignment::of_test(SessionId([1; 16])));
         assigned.unwrap();
         Arc::new(stage)
     }
