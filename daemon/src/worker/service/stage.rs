@@ -646,7 +646,6 @@ mod tests {
     use causeway_proto::preamble::Preamble;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
     fn stage() -> Arc<Stage> {
         let (_, channel) = handover::pair().unwrap();
