@@ -32,7 +32,10 @@ fn who_is_cut_off_hears_of_it_and_his_device_is_another_s() {
     let cluster = on(there, || Cluster::start_at(there.address(), SOON));
     let _node = on(there, || cluster.node("[[device]]\nname = \"A\""));
     let (other, _) = on(there, || cluster.manager.user("other")).expect("a user");
-    let mut program = cluster.program_by(here.command(this()), "1");
+    let mut command = here.command(this());
+    // The program gives up its session this long after it notices the silence. The default is a minute.
+    command.env("CAUSEWAY_RESUME", "2s");
+    let mut program = cluster.program_by(command, "1");
     eventually("a device", || {
         (program.code("use") == CL_SUCCESS).then_some(())
     });
