@@ -23,8 +23,9 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) filter: Vec<String>,
 
-    /// Number of cases that run at once.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Number of cases that run at once. Most cases wait: for a time to pass, for a program that hangs natively, or for
+    /// the end of a fault.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: u16,
 
     /// Compare the native driver with itself: checks the cases, starts no daemon.

@@ -118,7 +118,7 @@ pub(crate) const ALL: &[Suite] = &[
     Suite {
         name: "hosts",
         about: "several hosts for real: bytes on each link, cuts between nodes, a node lost (root)",
-        alone: true,
+        alone: false,
         modes: &[],
         everyday: &[],
         cases: faults::hosts,

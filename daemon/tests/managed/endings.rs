@@ -1,5 +1,7 @@
 //! Tests which events end a lease, which do not, and what becomes of its sessions.
 
+use std::time::{Duration, Instant};
+
 use tonic::Code;
 
 use crate::common::manager::grant;
@@ -66,6 +68,32 @@ fn a_lease_goes_on_while_its_session_is_away_and_ends_it() {
     assert_eq!(sessions[1].end_reason(), "the lease has ended: a test");
     cluster.node.expect_sessions(&lease, 0);
     cluster.node.expect_withdrawn(&lease);
+}
+
+#[test]
+fn a_lease_ends_when_its_client_has_read_the_reason_and_left() {
+    let cluster = cluster();
+    let mut times = (1..=5).map(|number| {
+        let lease = grant(number, 10 + u64::from(number), &[(0, 1, 0, 0)]);
+        cluster.node.grant(&lease);
+        let credential = cluster.manager.credential(&cluster.node, &lease);
+        let kept_for = (60_000, 60_000);
+        let session =
+            Resuming::open_leased(&cluster.daemon, process(1), kept_for, false, &credential);
+        let mut session = session.unwrap();
+        cluster.node.expect_sessions(&lease, 1);
+        session.send(vec![Resuming::ping(1)]);
+        session.answer(1);
+        let begun = Instant::now();
+        cluster.node.withdraw(&lease);
+        while session.hear().expect("the reason").close_reason.is_empty() {}
+        session.leave();
+        cluster.node.expect_sessions(&lease, 0);
+        cluster.node.expect_withdrawn(&lease);
+        begun.elapsed()
+    });
+    // A client that stays gets half a second. A busy machine may delay some of the ends.
+    assert!(times.any(|time| time < Duration::from_millis(500)));
 }
 
 #[test]

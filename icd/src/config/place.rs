@@ -111,18 +111,19 @@ impl Environment {
             server.tls.or(&tls);
         }
         settings.tls = tls;
-        let (resume, keep, restart) = (settings.resume, settings.keep, settings.restart);
-        for server in all(&mut settings) {
-            server.resume = server.resume.or(resume);
-            server.keep = server.keep.or(keep);
-            server.restart = server.restart.or(restart);
-        }
         self.leasing
             .resolve(&mut settings, |path| match self.text_of(path, false) {
                 Ok(text) => Ok(text),
                 Err(Unread::Absent) => Err("file does not exist".to_owned()),
                 Err(Unread::Not(message)) => Err(message),
             });
+        // The manager, whose settings its nodes get, is known only now.
+        let (resume, keep, restart) = (settings.resume, settings.keep, settings.restart);
+        for server in all(&mut settings) {
+            server.resume = server.resume.or(resume);
+            server.keep = server.keep.or(keep);
+            server.restart = server.restart.or(restart);
+        }
         self.override_shared_memory(&mut settings);
         self.override_isolated(&mut settings);
         self.override_compression(&mut settings);

@@ -269,3 +269,19 @@ fn a_session_is_kept_for_as_long_as_the_program_waits_unless_the_file_says_other
         );
     }
 }
+
+#[test]
+fn the_times_of_the_whole_file_apply_to_the_manager_s_nodes() {
+    let seconds = Duration::from_secs;
+    let places = Places::new();
+    let text = "resume = \"2s\"\nkeep = \"3s\"\n[manager]\naddress = \"m\"\n";
+    for (own, resume) in [("", 2), ("resume = \"5s\"\n", 5)] {
+        places.write("user/servers.toml", &format!("{text}{own}"));
+        let manager = places.environment.load().manager.unwrap();
+        assert_eq!(
+            (manager.resume(), manager.keep()),
+            (seconds(resume), seconds(3)),
+            "{own}"
+        );
+    }
+}

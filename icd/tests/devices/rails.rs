@@ -72,7 +72,7 @@ impl Rails {
 
 #[test]
 fn a_rail_that_breaks_in_a_transfer_costs_no_byte_and_comes_back() {
-    own_process!();
+    own_process!(waits);
     break_in_transfers("direct", None);
 }
 

@@ -35,7 +35,7 @@ fn mend(here: &Host, there: &Host) {
 
 #[test]
 fn an_address_that_falls_silent_costs_no_byte_and_no_error() {
-    own_process!();
+    own_process!(waits);
     let network = match Network::builder().hosts(2).build() {
         Err(error) if error.is_unavailable() => {
             eprintln!("skipped: {error}");

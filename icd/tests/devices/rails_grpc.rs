@@ -4,6 +4,6 @@ use super::rails::break_in_transfers;
 
 #[test]
 fn a_session_over_grpc_opens_and_goes_on_over_the_address_that_works() {
-    own_process!();
+    own_process!(waits);
     break_in_transfers("grpc", Some(0));
 }

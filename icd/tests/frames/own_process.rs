@@ -3,24 +3,32 @@
 //!
 //! Each test of such a module begins with `own_process!()`. The first one starts this test program again, for all
 //! requested tests of the module. Every test here then reports its result from there. One such process runs at a
-//! time.
+//! time, except those of modules that mostly wait (`own_process!(waits)`): they run beside each other.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 /// Names the module of such a process.
 const MODULE: &str = "CAUSEWAY_TEST_MODULE";
 /// Names the folder where its tests leave a file each when they have passed.
 const PASSED: &str = "CAUSEWAY_TEST_PASSED";
 
-/// Runs the calling test in a process of its module alone.
+/// Runs the calling test in a process of its module alone. With `waits`, processes of other such modules may run at
+/// the same time.
 macro_rules! own_process {
     () => {
-        let Some(_passed) = crate::frames::own_process::enter() else {
+        own_process!(@ false)
+    };
+    (waits) => {
+        own_process!(@ true)
+    };
+    (@ $waits:literal) => {
+        let Some(_passed) = crate::frames::own_process::enter($waits) else {
             return;
         };
     };
@@ -47,18 +55,26 @@ struct Run {
 
 /// In the module's process, returns a value to keep until the test's end. Elsewhere returns `None`, once the test has
 /// passed there.
-pub fn enter() -> Option<Passed> {
-    static RUNS: Mutex<BTreeMap<String, Run>> = Mutex::new(BTreeMap::new());
+pub fn enter(waits: bool) -> Option<Passed> {
+    static RUNS: Mutex<BTreeMap<String, Arc<OnceLock<Run>>>> = Mutex::new(BTreeMap::new());
+    static TURN: RwLock<()> = RwLock::new(());
     let test = this_test();
     let (module, _) = test.split_once("::").expect("a test of a module");
     if std::env::var(MODULE).is_ok_and(|of| of == module) {
         let folder = std::env::var_os(PASSED);
         return Some(Passed(folder.map(|folder| Path::new(&folder).join(&test))));
     }
-    let mut runs = RUNS.lock();
-    let run = runs
-        .entry(module.to_owned())
-        .or_insert_with(|| Run::of(module));
+    let run = Arc::clone(RUNS.lock().entry(module.to_owned()).or_default());
+    let run = run.get_or_init(|| match waits {
+        true => {
+            let _turn = TURN.read();
+            Run::of(module)
+        }
+        false => {
+            let _turn = TURN.write();
+            Run::of(module)
+        }
+    });
     let output = &run.output;
     // With code 101, other tests of the module have failed.
     let has_ended = output.status.success() || output.status.code() == Some(101);

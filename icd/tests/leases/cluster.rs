@@ -171,9 +171,13 @@ impl Cluster {
         Program::start(Command::new(this()), &self.variables(request), more)
     }
 
-    /// Starts a program by a command, which may run it elsewhere.
-    pub fn program_by(&self, command: Command, request: &str) -> Program {
-        Program::start(command, &self.variables(request), &[])
+    /// Starts a program by a command, which may run it elsewhere, with this `servers.toml`.
+    pub fn program_by(&self, command: Command, request: &str, settings: &str) -> Program {
+        let certificates = &self.manager.certificates;
+        let file = certificates.private("own-servers.toml", settings.as_bytes());
+        let file = file.expect("written").display().to_string();
+        let more = [("CAUSEWAY_CONFIG", file.as_str())];
+        Program::start(command, &self.variables(request), &more)
     }
 }
 

@@ -11,6 +11,9 @@ use crate::frames::servers::*;
 /// A lease without sessions ends within a second, and one without renewals within two.
 const SOON: &str = "[policy.timing]\ngrace = 1000\nlease = 2000\n";
 
+/// The program and the node wait for each other for this time. By default they wait for a minute.
+const BRIEF: &str = "resume = \"2s\"\nkeep = \"2s\"\n";
+
 /// Runs `what` in the network of a host.
 fn on<T: Send>(host: &Host, what: impl FnOnce() -> T + Send) -> T {
     host.enter(what).expect("the host's network")
@@ -32,7 +35,7 @@ fn who_is_cut_off_hears_of_it_and_his_device_is_another_s() {
     let cluster = on(there, || Cluster::start_at(there.address(), SOON));
     let _node = on(there, || cluster.node("[[device]]\nname = \"A\""));
     let (other, _) = on(there, || cluster.manager.user("other")).expect("a user");
-    let mut program = cluster.program_by(here.command(this()), "1");
+    let mut program = cluster.program_by(here.command(this()), "1", BRIEF);
     eventually("a device", || {
         (program.code("use") == CL_SUCCESS).then_some(())
     });

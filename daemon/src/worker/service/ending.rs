@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::accounting::Cause;
 
-/// How often a worker that tidies up looks whether the supervisor wants its end.
+/// How often a worker that ends looks whether it may end at once.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Why a worker ends. The text is for the client.
@@ -168,9 +168,16 @@ impl Ended {
         }
     }
 
-    /// Waits for another reason, at most `limit`.
-    pub(super) fn wait_for_another(&self, limit: Duration) {
-        // The reason no longer matters.
-        let _ = self.0.recv_timeout(limit);
+    /// Waits until the client of a session that ends has left: another reason has come, or the client `is_away`. At
+    /// most `limit`.
+    pub(super) fn wait_until_left(&self, is_away: impl Fn() -> bool, limit: Duration) {
+        let until = Instant::now() + limit;
+        let stays = || {
+            matches!(
+                self.0.recv_timeout(LOOK_EVERY),
+                Err(RecvTimeoutError::Timeout)
+            )
+        };
+        while stays() && !is_away() && Instant::now() < until {}
     }
 }

@@ -273,7 +273,8 @@ impl Running {
             session.send_close_reason(reason);
             // A client that has read the reason closes its connections. If this end closed first, with
             // unread bytes of the client, the reason might be lost on its way.
-            self.ended.wait_for_another(CLOSE_REASON_LIMIT);
+            self.ended
+                .wait_until_left(|| self.stage.is_away(), CLOSE_REASON_LIMIT);
         }
         (ending, store_within)
     }
