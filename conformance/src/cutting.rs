@@ -1,11 +1,28 @@
-//! How a run's connections are broken: the options `--cut` and `--cut-every`, and words for sizes and times.
+//! How a run's connections are broken: the options `--cut` and `--cut-every`, and words for sizes and times. How many
+//! were broken by forwarders that have ended.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use causeway_cutter::Plan;
+use causeway_cutter::{Counts, Plan};
 
 /// Silence in place of some cuts: longer than the heartbeat limit of 4 s.
 const SILENCE: Duration = Duration::from_secs(5);
+
+static CUTS: AtomicU64 = AtomicU64::new(0);
+static SILENCES: AtomicU64 = AtomicU64::new(0);
+
+/// Adds what a forwarder has done.
+pub(crate) fn add(counts: Counts) {
+    CUTS.fetch_add(counts.cuts, Ordering::Relaxed);
+    SILENCES.fetch_add(counts.silences, Ordering::Relaxed);
+}
+
+/// Returns what all forwarders have done that have ended, for people.
+pub(crate) fn summary() -> String {
+    let [cuts, silences] = [&CUTS, &SILENCES].map(|count| count.load(Ordering::Relaxed));
+    format!("{cuts} cuts, {silences} of them silences")
+}
 
 /// Returns the plan that the options ask for, if they ask for one.
 pub(crate) fn plan(bytes: Option<u64>, every: Option<Duration>, seed: u64) -> Option<Plan> {

@@ -13,6 +13,7 @@ use causeway_cutter::{Forwarder, Plan, Target};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::cutting;
 use crate::managed::Cluster;
 use crate::process::exit_of;
 use crate::sides::STEADY;
@@ -282,7 +283,11 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        if let Some(mut running) = self.state.get_mut().running.take() {
+        let state = self.state.get_mut();
+        if let Some(forwarder) = &state.forwarder {
+            cutting::add(forwarder.counts());
+        }
+        if let Some(mut running) = state.running.take() {
             stop(&mut running.child);
         }
     }

@@ -106,7 +106,8 @@ fn run(options: &Options) -> Result<bool, SetupError> {
 fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
     let programs = Programs::open(options.programs.as_deref())?;
     let sides = Sides::open(options)?;
-    if sides.is_cut() {
+    let is_cut = sides.is_cut();
+    if is_cut {
         println!("connections are cut, seed {}", options.seed);
     }
     let mut report = Report::new(options.notes);
@@ -130,6 +131,10 @@ fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
                 case::run_all(vec![case], &[&sides], &mut report);
             }
         }
+    }
+    drop(sides);
+    if is_cut {
+        println!("{}", cutting::summary());
     }
     Ok(report.finish())
 }

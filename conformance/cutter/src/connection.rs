@@ -3,11 +3,16 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_proto::preamble::MAGIC;
 
 use crate::{Cut, socket};
+
+/// For so long, a connection may be one of a session that is not open yet.
+const OPENING: Duration = Duration::from_secs(5);
+/// A connection that has passed more bytes belongs to an open session. A TLS handshake and the proofs are fewer.
+const OPENING_BYTES: i64 = 8 << 10;
 
 /// The use of a connection, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +62,9 @@ pub(crate) struct Connection {
     pub(crate) near: OwnedFd,
     pub(crate) far: OwnedFd,
     pub(crate) purpose: Purpose,
+    begun: Instant,
     left: AtomicI64,
+    passed: AtomicI64,
     is_cut: AtomicBool,
     /// The connection is silent, and is cut at this time.
     silent_until: OnceLock<Instant>,
@@ -69,7 +76,9 @@ impl Connection {
             near,
             far,
             purpose,
+            begun: Instant::now(),
             left: AtomicI64::new(left),
+            passed: AtomicI64::new(0),
             is_cut: AtomicBool::new(false),
             silent_until: OnceLock::new(),
         })
@@ -78,6 +87,7 @@ impl Connection {
     /// Takes up to this number of bytes from what may still pass, in either direction.
     pub(crate) fn take(&self, count: usize) -> usize {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.passed.fetch_add(count, Ordering::SeqCst);
         let before = self.left.fetch_sub(count, Ordering::SeqCst);
         usize::try_from(before.clamp(0, count)).unwrap_or(0)
     }
@@ -90,6 +100,12 @@ impl Connection {
         socket::cut(&self.near, how);
         socket::cut(&self.far, how);
         true
+    }
+
+    /// Whether the connection's session may not be open yet. Such a session cannot be resumed.
+    pub(crate) fn is_opening(&self, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.begun);
+        age < OPENING && self.passed.load(Ordering::SeqCst) <= OPENING_BYTES
     }
 
     /// Lets no byte pass any more. The connection is cut at `end`.
@@ -114,6 +130,18 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_opens_within_some_seconds_or_bytes() {
+        let end = || OwnedFd::from(std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let connection = Connection::new(end(), end(), Purpose::Commands, i64::MAX);
+        let now = Instant::now();
+        connection.take(3000);
+        assert!(connection.is_opening(now));
+        assert!(!connection.is_opening(now + OPENING));
+        connection.take(6000);
+        assert!(!connection.is_opening(now));
+    }
 
     #[test]
     fn purposes_follow_from_first_bytes() {

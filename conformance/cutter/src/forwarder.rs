@@ -36,8 +36,8 @@ pub enum Plan {
         mean: u64,
         /// The seed of the numbers.
         seed: u64,
-        /// If not zero, some cuts are silences: the sessions' connections of that time pass nothing for this long, and
-        /// are then reset. New connections pass, as after a router that has forgotten the old ones.
+        /// If not zero, some cuts are silences: the connections of open sessions pass nothing for this long, and are then
+        /// reset. New connections pass, as after a router that has forgotten the old ones.
         silence: Duration,
     },
     /// All connections are cut at regular intervals.
@@ -477,13 +477,14 @@ fn planned_cut(shared: &Shared, connection: &Connection) {
     };
     let is_silence = !silence.is_zero() && random.below(SILENT_OF) == 0;
     if is_silence {
-        let end = Instant::now() + silence;
+        let now = Instant::now();
         let of_sessions = state.connections.values();
-        let of_sessions = of_sessions.filter(|it| it.purpose != Purpose::Control);
-        of_sessions.for_each(|it| it.silence(end));
+        let of_sessions =
+            of_sessions.filter(|it| it.purpose != Purpose::Control && !it.is_opening(now));
+        of_sessions.for_each(|it| it.silence(now + silence));
         state.counts.silences += 1;
     }
-    if is_silence || connection.cut(how) {
+    if connection.is_silent(Instant::now()) || connection.cut(how) {
         state.counts.cuts += 1;
     }
 }

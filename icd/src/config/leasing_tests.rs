@@ -263,11 +263,13 @@ fn a_node_that_the_manager_names_is_not_given_the_users_token() {
     let text = "[tls]\nca = \"ca.pem\"\ntoken_file = \"t\"\n[[server]]\naddress = \"own\"\n\
                 ca = \"ca.pem\"\ntoken_file = \"t\"\n";
     let settings = settings(text, &Variables::default());
-    let token_of = |host: &str| {
-        let server = settings.server_at(host.parse().unwrap(), "n");
+    let token_of = |hosts: &[&str]| {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let server = settings.server_at(&hosts, "n").unwrap();
         assert!(server.tls.ca.is_some());
         server.tls.token_file
     };
-    assert_eq!(token_of("named"), None);
-    assert_eq!(token_of("own"), Some("/conf/t".into()));
+    assert_eq!(token_of(&["named"]), None);
+    assert_eq!(token_of(&["own"]), Some("/conf/t".into()));
+    assert_eq!(token_of(&["own", "named"]), None);
 }

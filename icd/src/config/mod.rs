@@ -196,14 +196,31 @@ impl Settings {
         })
     }
 
-    /// Settings for a node that a device manager assigned. They are those of the configured server with
-    /// this address, else those of the manager's nodes.
+    /// Settings for a node that a device manager assigned, with the addresses that the manager reports. They are those
+    /// of the configured server with one of these addresses, and its addresses come first. Otherwise they are those of
+    /// the manager's nodes. `None` without any valid address.
     #[must_use]
-    pub fn server_at(&self, address: Address, name: &str) -> ServerSettings {
-        let known = |server: &&ServerSettings| server.is_at(&address);
-        if let Some(known) = self.servers.iter().find(known) {
-            return known.clone();
+    pub fn server_at(&self, reported: &[String], name: &str) -> Option<ServerSettings> {
+        let reported = reported.iter().filter_map(|address| address.parse().ok());
+        let addresses: Vec<Address> = reported.collect();
+        let first = addresses.first()?.clone();
+        let is_known = |of: &&ServerSettings| addresses.iter().any(|address| of.is_at(address));
+        let mut server = match self.servers.iter().find(is_known) {
+            Some(known) => known.clone(),
+            None => self.assigned(first, name),
+        };
+        for address in addresses {
+            if !server.is_at(&address) && server.further.len() + 1 < MOST_ADDRESSES {
+                server.further.push(address);
+                // The token is for the addresses that the user has configured.
+                server.tls.token_file = None;
+            }
         }
+        Some(server)
+    }
+
+    // Settings for a node that is not configured.
+    fn assigned(&self, address: Address, name: &str) -> ServerSettings {
         let of_all = || ServerSettings::at(address.clone());
         ServerSettings {
             name: (!name.is_empty()).then(|| name.to_owned()),

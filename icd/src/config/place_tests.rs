@@ -226,7 +226,18 @@ fn a_server_with_several_addresses_is_found_by_each_of_them() {
     let server = places.environment.load().servers.remove(0);
     assert_eq!(server.further, ["b:80".parse().unwrap()]);
     let settings = places.environment.load();
-    assert_eq!(settings.server_at("b:80".parse().unwrap(), "n"), server);
+    let reported = ["b:80".to_owned()];
+    assert_eq!(settings.server_at(&reported, "n"), Some(server.clone()));
+    // A manager may report more. Each address is there once, the user's first.
+    let reported = ["c", "b:80", "no address", "c"].map(str::to_owned);
+    let assigned = settings.server_at(&reported, "n").unwrap();
+    let addresses: Vec<_> = assigned
+        .addresses()
+        .map(crate::config::Address::as_str)
+        .collect();
+    assert_eq!(addresses, ["a:7079", "b:80", "c:7079"]);
+    assert_eq!(assigned.name, server.name);
+    assert_eq!(settings.server_at(&["no address".to_owned()], "n"), None);
     // The variable may name the server more than once.
     places.environment.servers = Some("b:80,c,a".into());
     let settings = places.environment.load();

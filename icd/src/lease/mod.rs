@@ -43,8 +43,6 @@ const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
 const RENEW_LIMIT: Duration = Duration::from_secs(5);
 /// Timeout for a release at exit, which must not delay the program. A lease that is not released expires.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
-/// Largest number of addresses tried for one node.
-const MOST_ADDRESSES: usize = 8;
 
 /// The lease that is released when the process exits.
 static HELD: OnceLock<Arc<Lease>> = OnceLock::new();
@@ -88,7 +86,7 @@ pub struct Offer {
 pub struct Offered {
     /// The node's UUID.
     pub uuid: Bytes,
-    /// The address at which the node answered, with its connection settings.
+    /// The addresses at which the node answered, with its connection settings.
     pub target: Target,
     /// The node's answer, with its inventory.
     pub reply: Reply,
@@ -320,20 +318,20 @@ impl Lease {
     fn look(&self, granted: Granted) -> Result<Offer, NoLease> {
         let lease = terms(&granted).lease;
         let credential = granted.signed_lease;
-        let nodes: Vec<(Bytes, Vec<Target>)> = granted
-            .nodes
-            .into_iter()
-            .map(|share| (share.node_uuid.clone(), self.targets(&share, &credential)))
-            .collect();
-        let found = transport::ask_any(&nodes, LOOK_LIMIT);
-        let mut offered = Vec::with_capacity(nodes.len());
-        for ((uuid, _), found) in nodes.into_iter().zip(found) {
-            let Some((target, reply)) = found else {
+        let mut nodes = Vec::with_capacity(granted.nodes.len());
+        for share in &granted.nodes {
+            let Some(target) = self.target(share, &credential) else {
                 return Err(NoLease::OutOfReach(WireError::Unreachable {
                     address: "one of the lease's nodes".to_owned(),
                     reason: "the manager reports no address for this node".to_owned(),
                 }));
             };
+            nodes.push((share.node_uuid.clone(), target));
+        }
+        let uuids: Vec<Bytes> = nodes.iter().map(|(uuid, _)| uuid.clone()).collect();
+        let found = transport::ask_by_uuid(nodes, LOOK_LIMIT);
+        let mut offered = Vec::with_capacity(found.len());
+        for (uuid, (target, reply)) in uuids.into_iter().zip(found) {
             if let Err(error) = reply.inventory {
                 return Err(NoLease::OutOfReach(error));
             }
@@ -350,15 +348,12 @@ impl Lease {
         })
     }
 
-    fn targets(&self, share: &NodeShare, credential: &Bytes) -> Vec<Target> {
-        let addresses = share.addresses.iter().take(MOST_ADDRESSES);
-        addresses
-            .filter_map(|address| address.parse().ok())
-            .map(|address| Target {
-                server: self.general.server_at(address, &share.name),
-                credential: credential.clone(),
-            })
-            .collect()
+    // `None` if the manager has reported no address.
+    fn target(&self, share: &NodeShare, credential: &Bytes) -> Option<Target> {
+        Some(Target {
+            server: self.general.server_at(&share.addresses, &share.name)?,
+            credential: credential.clone(),
+        })
     }
 
     // Records that the lease runs, gives its nodes the newer signed lease, and starts the renewal thread.

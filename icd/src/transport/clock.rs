@@ -18,16 +18,15 @@ use causeway_proto::id::RequestId;
 use causeway_proto::status::WireError;
 use parking_lot::{Condvar, Mutex};
 
+use super::fork;
 use super::gauge::Gauge;
 use crate::thread::{self, Stack};
 
 /// Number of readings of a node's clock.
 const READINGS: usize = 8;
-/// After this time no further reading starts, but at least one is made. It limits the readings of a
-/// distant node.
+/// After this time no further reading starts, but at least two are made: the connections may have been broken during
+/// the first. It limits the readings of a distant node.
 const READING_TIME: Duration = Duration::from_millis(300);
-/// Maximum wait for the readings. Heartbeats end a session whose node does not answer.
-const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// The client's host clock: monotonic, in nanoseconds, as `clGetHostTimer` returns it.
 #[must_use]
@@ -75,7 +74,8 @@ impl NodeClock {
         }
         let (clock, gauge) = (Arc::clone(self), Arc::clone(gauge));
         let reading = move || {
-            let best = read_all(ask);
+            let begun = Instant::now();
+            let best = read_all(ask, || begun.elapsed());
             if let Some(best) = best {
                 // The uncertainty is half of the round trip.
                 gauge.set_round_trip(Duration::from_nanos(best.uncertainty.saturating_mul(2)));
@@ -87,11 +87,13 @@ impl NodeClock {
         }
     }
 
-    /// The offset, once it is known. Waits for a reading in progress.
+    /// The offset, once it is known. Waits for a reading in progress, which the loss of the session ends.
     pub(super) fn offset(&self) -> Option<Offset> {
         let mut state = self.state.lock();
-        let reading = |state: &mut ClockState| matches!(*state, ClockState::Reading);
-        let _ = self.known.wait_while_for(&mut state, reading, WAIT_LIMIT);
+        // A child of `fork` does not have the thread that reads.
+        let reading =
+            |state: &mut ClockState| matches!(*state, ClockState::Reading) && !fork::is_child();
+        self.known.wait_while(&mut state, reading);
         match *state {
             ClockState::Read(offset) => offset,
             ClockState::Unread | ClockState::Reading => None,
@@ -104,10 +106,12 @@ impl NodeClock {
     }
 }
 
-fn read_all(mut ask: impl FnMut() -> Option<Reading>) -> Option<Offset> {
-    let begun = Instant::now();
+fn read_all(
+    mut ask: impl FnMut() -> Option<Reading>,
+    elapsed: impl Fn() -> Duration,
+) -> Option<Offset> {
     let mut best: Option<Offset> = None;
-    for _ in 0..READINGS {
+    for number in 1..=READINGS {
         let Some(reading) = ask() else {
             break;
         };
@@ -115,7 +119,7 @@ fn read_all(mut ask: impl FnMut() -> Option<Reading>) -> Option<Offset> {
             (Some(best), Some(offset)) => Some(best.surer(offset)),
             (best, offset) => best.or(offset),
         };
-        if begun.elapsed() > READING_TIME {
+        if number > 1 && elapsed() > READING_TIME {
             break;
         }
     }
@@ -147,5 +151,43 @@ pub(super) fn ask(
             timer.device_ns,
         )),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Reads a clock whose answers take so long. Returns the number of readings too.
+    fn read(round_trips: &[Duration]) -> (Option<Offset>, usize) {
+        let (now, count) = (Cell::new(Duration::ZERO), Cell::new(0));
+        let ask = || {
+            let before = now.get();
+            let took = round_trips.get(count.get())?;
+            now.set(before + *took);
+            count.set(count.get() + 1);
+            let [before, after] = [before, now.get()].map(|at| at.as_nanos() as u64);
+            // The remote clock is read when the answer leaves, right before it arrives.
+            Some(Reading::of_moment(before, after, after))
+        };
+        (read_all(ask, || now.get()), count.get())
+    }
+
+    #[test]
+    fn a_break_during_the_first_reading_does_not_make_the_offset_wrong() {
+        let (near, broken) = (Duration::from_millis(1), Duration::from_secs(5));
+        let (offset, count) = read(&[broken, near, near]);
+        assert!(offset.unwrap().uncertainty <= 1_000_000, "{offset:?}");
+        assert_eq!(count, 2);
+    }
+
+    #[test]
+    fn a_distant_node_is_read_less_often() {
+        let (near, far) = (Duration::from_millis(1), Duration::from_millis(200));
+        assert_eq!(read(&[near; 20]).1, READINGS);
+        assert_eq!(read(&[far; 20]).1, 2);
+        // The session is lost.
+        assert_eq!(read(&[]), (None, 0));
     }
 }

@@ -10,12 +10,14 @@ use causeway_proto::control::Inventory;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use super::control::{self, Supervisor};
+use super::local::Peer;
 use super::node::{Node, Target};
 use super::resolve::STAGGER;
 use super::retry;
-use crate::config::ServerSettings;
+use crate::config::{Address, ServerSettings};
 
 /// Time limit for connecting, for all nodes together. Every program that looks for a device enumerates
 /// them, so it is short. A node that has accepted the connection has [`ServerSettings::answer_limit`] to
@@ -83,26 +85,23 @@ pub fn ask(targets: &[Target]) -> Vec<Reply> {
     .collect()
 }
 
-/// Asks nodes that have several known addresses each and a known uuid. For each node, returns the target
-/// that answered first with that uuid. If none did, returns the first target with its error. Takes
-/// `limit` at most, in all.
+/// Asks nodes with known uuids at all addresses of their targets, which may lead to other nodes from here. Returns each
+/// target with the addresses that lead to its node: the one that answered first, and those that answered soon after.
+/// If none does, returns the target as it was, with an error. Takes `limit` at most, in all.
 #[must_use]
-pub fn ask_any(nodes: &[(Bytes, Vec<Target>)], limit: Duration) -> Vec<Option<(Target, Reply)>> {
-    let asked = nodes.to_vec();
+pub fn ask_by_uuid(nodes: Vec<(Bytes, Target)>, limit: Duration) -> Vec<(Target, Reply)> {
+    let asked = nodes.clone();
     let found = control::converse(move || {
-        in_order(asked, move |(uuid, targets)| first_of(uuid, targets, limit))
+        in_order(asked, move |(uuid, target)| leading_to(uuid, target, limit))
     });
-    match found {
-        Ok(found) => found.into_iter().map(|of| of.ok().flatten()).collect(),
-        Err(error) => {
-            let none = |(_, targets): &(Bytes, Vec<Target>)| {
-                let target = targets.first()?.clone();
-                let reply = unreached(&target, error.to_string());
-                Some((target, reply))
-            };
-            nodes.iter().map(none).collect()
-        }
-    }
+    let failed = |error: String| nodes.iter().map(|_| Err(error.clone())).collect();
+    let found = found.unwrap_or_else(|error| failed(error.to_string()));
+    let found = found.into_iter().zip(&nodes);
+    found
+        .map(|(found, (_, target))| {
+            found.unwrap_or_else(|reason| (target.clone(), unreached(target, reason)))
+        })
+        .collect()
 }
 
 // Asks all items at the same time; results are in the order of the items.
@@ -126,46 +125,76 @@ where
     replies
 }
 
-async fn first_of(uuid: Bytes, targets: Vec<Target>, limit: Duration) -> Option<(Target, Reply)> {
-    let mut asking = JoinSet::new();
-    for (position, target) in targets.into_iter().enumerate() {
-        asking.spawn(async move {
-            let reply = ask_one(&target, limit, limit).await;
-            (position, target, reply)
-        });
-    }
-    let mut worst: Option<(usize, Target, Reply)> = None;
-    while let Some(answered) = asking.join_next().await {
-        let Ok((position, target, mut reply)) = answered else {
-            continue;
-        };
+async fn leading_to(uuid: Bytes, mut target: Target, limit: Duration) -> (Target, Reply) {
+    let mut asking = ask_each(&target, limit, limit, Duration::ZERO);
+    let (mut leading, mut failures): (Vec<(Reply, _)>, _) = (Vec::new(), Vec::new());
+    let mut until = Instant::now() + limit;
+    while let Ok(Some(asked)) = timeout_at(until, asking.join_next()).await {
+        // A query that panicked has no answer.
+        let Ok((reply, peer)) = asked else { continue };
         match &reply.inventory {
-            // Dropping `asking` cancels the other queries.
-            Ok(inventory) if inventory.node_uuid == uuid => return Some((target, reply)),
-            // The address leads to another node from here than it does for the manager.
-            Ok(_) => {
-                reply = unreached(
-                    &target,
-                    "the address leads to another node than the lease names".to_owned(),
-                );
+            Ok(inventory) if inventory.node_uuid == uuid => {
+                if leading.is_empty() {
+                    until = until.min(Instant::now() + STAGGER);
+                }
+                // Two names of one address are one way to the node.
+                if leading.iter().all(|(_, known)| *known != peer) {
+                    leading.push((reply, peer));
+                }
             }
-            Err(_) => {}
-        }
-        if worst.as_ref().is_none_or(|(known, ..)| position < *known) {
-            worst = Some((position, target, reply));
+            Ok(_) => {
+                let address = target.server.addresses().nth(reply.rail);
+                let inventory = Err(WireError::Unreachable {
+                    address: address.map_or_else(String::new, Address::to_string),
+                    reason: "the address leads to another node than the lease names".to_owned(),
+                });
+                failures.push(Reply { inventory, ..reply });
+            }
+            Err(_) => failures.push(reply),
         }
     }
-    worst.map(|(_, target, reply)| (target, reply))
+    if leading.is_empty() {
+        let reply = none_answered(&target, failures);
+        return (target, reply);
+    }
+    // The order of the further ones is the server's, so that it does not depend on chance.
+    leading[1..].sort_by_key(|(reply, _)| reply.rail);
+    let all: Vec<Address> = target.server.addresses().cloned().collect();
+    let mut addresses = leading.iter().map(|(reply, _)| all[reply.rail].clone());
+    target.server.address = addresses.next().unwrap_or(target.server.address);
+    target.server.further = addresses.collect();
+    let (first, _) = leading.swap_remove(0);
+    (target, Reply { rail: 0, ..first })
 }
 
 // Asks a node at all addresses of its server, each a little after the one before. The first answer counts, so an address
 // that only accepts connections keeps no other away.
 async fn ask_one(target: &Target, connect_limit: Duration, limit: Duration) -> Reply {
-    if target.server.further.is_empty() {
-        return ask_at(target, connect_limit, limit).await;
+    let mut asking = ask_each(target, connect_limit, limit, STAGGER);
+    let mut failures = Vec::new();
+    while let Some(asked) = asking.join_next().await {
+        // A query that panicked has no answer.
+        let Ok((reply, _)) = asked else { continue };
+        match &reply.inventory {
+            // Dropping `asking` cancels the other queries. A refusal is an answer, too.
+            Ok(_) | Err(WireError::Refused { .. } | WireError::Unauthenticated { .. }) => {
+                return reply;
+            }
+            Err(_) => failures.push(reply),
+        }
     }
+    none_answered(target, failures)
+}
+
+// Asks a node at each address of its server, one `delay` after the other. With each reply comes where the address led.
+fn ask_each(
+    target: &Target,
+    connect_limit: Duration,
+    limit: Duration,
+    delay: Duration,
+) -> JoinSet<(Reply, Option<Peer>)> {
     let mut asking = JoinSet::new();
-    let mut delay = Duration::ZERO;
+    let mut begins = Duration::ZERO;
     for (rail, address) in target.server.addresses().cloned().enumerate() {
         let at_address = Target {
             server: ServerSettings {
@@ -175,71 +204,62 @@ async fn ask_one(target: &Target, connect_limit: Duration, limit: Duration) -> R
             },
             credential: target.credential.clone(),
         };
-        let limits = [connect_limit, limit].map(|limit| limit.saturating_sub(delay));
+        let limits = [connect_limit, limit].map(|limit| limit.saturating_sub(begins));
         asking.spawn(async move {
-            tokio::time::sleep(delay).await;
-            let reply = ask_at(&at_address, limits[0], limits[1]).await;
-            Reply { rail, ..reply }
+            tokio::time::sleep(begins).await;
+            let (reply, peer) = ask_at(&at_address, limits[0], limits[1]).await;
+            (Reply { rail, ..reply }, peer)
         });
-        delay += STAGGER;
+        begins += delay;
     }
-    let mut failures = Vec::new();
-    while let Some(asked) = asking.join_next().await {
-        // A query that panicked has no answer.
-        let Ok(reply) = asked else { continue };
-        match &reply.inventory {
-            // Dropping `asking` cancels the other queries. A refusal is an answer, too.
-            Ok(_) | Err(WireError::Refused { .. } | WireError::Unauthenticated { .. }) => {
-                return reply;
-            }
-            Err(error) => failures.push((reply.rail, error.clone())),
-        }
-    }
-    failures.sort_by_key(|(rail, _)| *rail);
-    none_answered(
-        target,
-        failures.into_iter().map(|(_, error)| error).collect(),
-    )
+    asking
 }
 
-// The error of a server none of whose addresses has answered: the first that says more than that, else all of them.
-fn none_answered(target: &Target, failures: Vec<WireError>) -> Reply {
+// The reply of a server none of whose addresses has answered: the first that says more than that, else all of them.
+fn none_answered(target: &Target, mut failures: Vec<Reply>) -> Reply {
+    failures.sort_by_key(|reply| reply.rail);
+    if failures.len() == 1 {
+        return failures.remove(0);
+    }
     let mut reasons = Vec::new();
     for failure in failures {
-        match failure {
-            WireError::Unreachable { address, reason } => {
+        match &failure.inventory {
+            Err(WireError::Unreachable { address, reason }) => {
                 reasons.push(format!("{address}: {reason}"));
             }
-            error => {
-                return Reply {
-                    inventory: Err(error),
-                    round_trip: None,
-                    rail: 0,
-                };
-            }
+            _ => return failure,
         }
     }
     unreached(target, reasons.join("; "))
 }
 
-async fn ask_at(target: &Target, connect_limit: Duration, limit: Duration) -> Reply {
-    let round_trip_seen = Mutex::new(None);
+async fn ask_at(
+    target: &Target,
+    connect_limit: Duration,
+    limit: Duration,
+) -> (Reply, Option<Peer>) {
+    let reached = Mutex::new((None, None));
     let address = &target.server.address;
     let connect_within = connect_limit.saturating_sub(RESERVE);
-    let round_trip = &round_trip_seen;
+    let seen = &reached;
     let converse = |attempt| async move {
         let mut supervisor = Supervisor::reach(&target.server, connect_within, attempt).await?;
-        *round_trip.lock() = Some(supervisor.round_trip);
+        *seen.lock() = (
+            Some(supervisor.round_trip),
+            Some(supervisor.rail.peer.clone()),
+        );
         let inventory = supervisor.inventory(target.credential.clone()).await;
         inventory.map(Arc::new)
     };
     let limit = limit.max(connect_limit).saturating_sub(RESERVE);
     let inventory = control::within(limit, address, retry::persistently(converse)).await;
-    Reply {
+    let (round_trip, peer) = reached.into_inner();
+    let reply = Reply {
         inventory,
-        round_trip: round_trip_seen.into_inner(),
+        round_trip,
         rail: 0,
-    }
+    };
+    (reply, peer)
 }
 
 fn unreached(target: &Target, reason: String) -> Reply {

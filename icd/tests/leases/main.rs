@@ -12,6 +12,7 @@ mod given_back;
 mod of_lost_clients;
 mod of_lost_nodes;
 mod of_several_nodes;
+mod rails;
 mod refused;
 mod reserved;
 mod under_strangers;

@@ -6,7 +6,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use causeway::config::ServerSettings;
-use causeway::transport::{WireError, discover, node_status};
+use causeway::transport::{Target, WireError, ask_by_uuid, discover, node_status};
+use causeway_cutter::Forwarder;
+use prost::bytes::Bytes;
 
 use crate::frames::fake_node;
 use crate::frames::fake_node::{FakeNode, Faults};
@@ -147,4 +149,66 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
         );
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn of_the_addresses_of_a_node_those_that_lead_to_it_are_found() {
+    own_process!();
+    let node = FakeNode::start(Faults::default());
+    let other = FakeNode::start(Faults {
+        uuid: [2; 16],
+        ..Faults::default()
+    });
+    let uuid = |of: &FakeNode| {
+        let found = discover(&[of.settings()]).remove(0);
+        found.inventory.expect("an answer").node_uuid.clone()
+    };
+    let (uuid, others) = (uuid(&node), uuid(&other));
+    let target = Some(causeway_cutter::Target::Tcp(node.address));
+    let way = Forwarder::start_on("127.0.0.2:0".parse().unwrap(), target).unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = TcpListener::bind("127.0.0.3:0").unwrap().local_addr();
+    let addresses = [
+        silent.local_addr().unwrap().to_string(),
+        closed.unwrap().to_string(),
+        other.address.to_string(),
+        format!("localhost:{}", node.address.port()),
+        node.address.to_string(),
+        way.address().to_string(),
+    ];
+    let at = |addresses: &[String]| {
+        let all = addresses.iter().map(|address| address.parse().unwrap());
+        let mut all: Vec<causeway::config::Address> = all.collect();
+        let first = all.remove(0);
+        Target::from(ServerSettings {
+            further: all,
+            ..ServerSettings::at(first)
+        })
+    };
+    let begun = Instant::now();
+    let limit = Duration::from_secs(20);
+    let asked = vec![(uuid.clone(), at(&addresses))];
+    let (found, reply) = ask_by_uuid(asked, limit).remove(0);
+    // The silent address keeps nobody waiting for as long as it may take.
+    assert!(begun.elapsed() < limit / 2);
+    assert_eq!(reply.inventory.expect("an answer").node_uuid, uuid);
+    // Two names of one address count as one.
+    let found: Vec<String> = found.server.addresses().map(ToString::to_string).collect();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.contains(&addresses[5]), "{found:?}");
+    assert!(found.iter().all(|address| addresses[3..].contains(address)));
+
+    // None leads there.
+    let asked = vec![
+        (Bytes::from_static(&[9; 16]), at(&addresses[1..4])),
+        (others, at(&addresses[1..2])),
+    ];
+    let found = ask_by_uuid(asked, limit);
+    let errors = found.into_iter().map(|(_, reply)| reply.inventory);
+    let errors: Vec<String> = errors.map(|of| of.unwrap_err().to_string()).collect();
+    for address in &addresses[1..4] {
+        assert!(errors[0].contains(address), "{errors:?}");
+    }
+    assert!(errors[0].contains("leads to another node"), "{errors:?}");
+    assert!(errors[1].contains(&addresses[1]), "{errors:?}");
 }

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use causeway::config::Settings;
-use causeway::transport::{Target, ask_any};
+use causeway::transport::{Target, ask_by_uuid};
 use causeway_proto::manager::NodeInfo;
 
 use super::finding::Finding;
@@ -15,37 +14,34 @@ const CHECK: &str = "device manager's nodes";
 const LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) fn reach(nodes: &[NodeInfo], settings: &Settings) -> Vec<Finding> {
-    let nodes: Vec<&NodeInfo> = nodes.iter().filter(|node| node.connected).collect();
-    let targets: Vec<(Bytes, Vec<Target>)> = nodes
-        .iter()
-        .map(|node| (node.node_uuid.clone(), targets(node, settings)))
-        .collect();
-    let mut reached = 0;
     let mut findings = Vec::new();
-    for (node, found) in nodes.iter().zip(ask_any(&targets, LIMIT)) {
-        let why = match found.map(|(_, reply)| reply.inventory) {
-            Some(Ok(_)) => {
-                reached += 1;
-                continue;
-            }
-            Some(Err(error)) => error.to_string(),
-            None => "the node has reported no address".to_owned(),
-        };
+    let mut problem = |node: &NodeInfo, why: &str| {
         findings.push(Finding::problem(
             CHECK,
             format!("{}: {why}", node.name),
             "let the firewall pass it; there, name in daemon.toml (advertise) an address that is reached from here; \
              with TLS, name the CA of its certificate here",
         ));
+    };
+    let (mut asked, mut targets) = (Vec::new(), Vec::new());
+    for node in nodes.iter().filter(|node| node.connected) {
+        match settings.server_at(&node.addresses, &node.name) {
+            Some(server) => {
+                asked.push(node);
+                targets.push((node.node_uuid.clone(), Target::from(server)));
+            }
+            None => problem(node, "the node has reported no address"),
+        }
+    }
+    let mut reached = 0;
+    for (node, (_, reply)) in asked.into_iter().zip(ask_by_uuid(targets, LIMIT)) {
+        match reply.inventory {
+            Ok(_) => reached += 1,
+            Err(error) => problem(node, &error.to_string()),
+        }
     }
     if reached > 0 {
         findings.push(Finding::ok(CHECK, format!("reached from here: {reached}")));
     }
     findings
-}
-
-fn targets(node: &NodeInfo, settings: &Settings) -> Vec<Target> {
-    let addresses = node.addresses.iter().filter_map(|text| text.parse().ok());
-    let servers = addresses.map(|address| settings.server_at(address, &node.name));
-    servers.map(Target::from).collect()
 }
