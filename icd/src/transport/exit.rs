@@ -36,15 +36,15 @@ pub(super) fn register(core: &Arc<Core>) {
 }
 
 /// Runs after everything that the application had registered. Writes the commands queued by those
-/// functions, calls the function given to [`at_end`], and tells the nodes that nothing follows.
+/// functions, tells the nodes that nothing follows, and calls the function given to [`at_end`].
 fn end() {
     // From here on, sessions end because the program ends. Such losses are not reported.
     IS_ENDING.store(true, Ordering::SeqCst);
+    // Before a lease is released. A session that its lease ends keeps no builds for later programs.
+    say_farewell();
     if let Some(last) = LAST.get() {
-        at_exit_flush();
         last();
     }
-    say_farewell();
 }
 
 /// Tells the nodes that nothing follows, so that they do not keep the sessions.

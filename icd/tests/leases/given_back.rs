@@ -81,6 +81,23 @@ fn who_has_ended_is_not_told_that_his_lease_has() {
 }
 
 #[test]
+fn sessions_end_before_their_lease_is_given_back() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("");
+    let node = cluster.node(ONE);
+    for _ in 0..20 {
+        cluster.using("1").end();
+        cluster.sees_all_given_back();
+    }
+    // A session that its lease ends keeps no builds. A busy worker may hear from the supervisor first.
+    let log = node.log();
+    let closed = log.matches("the client closed the session").count();
+    assert!(closed >= 15, "{closed} of 20");
+}
+
+#[test]
 fn what_was_registered_for_the_end_before_all_else_still_has_its_device() {
     if played() {
         return;
