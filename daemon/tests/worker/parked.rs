@@ -471,6 +471,18 @@ fn damaged_contents_and_other_records_end_the_session() {
         bytes[at] ^= 1;
         fs::write(path, bytes).unwrap();
     };
+    let damage_state: Change = |node, _| {
+        let (_, path) = &node.files()[0];
+        let mut bytes = fs::read(path).unwrap();
+        bytes[9] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let lengthen: Change = |node, _| {
+        let (_, path) = &node.files()[0];
+        let mut bytes = fs::read(path).unwrap();
+        bytes.push(0);
+        fs::write(path, bytes).unwrap();
+    };
     let shorten: Change = |node, _| {
         let (_, path) = &node.files()[0];
         let length = fs::metadata(path).unwrap().len();
@@ -490,6 +502,8 @@ fn damaged_contents_and_other_records_end_the_session() {
     };
     for (change, expected) in [
         (damage, "is damaged"),
+        (damage_state, "is damaged"),
+        (lengthen, "is damaged"),
         (shorten, "the file with the contents"),
         (forget, "does not fit"),
         (shrink, "does not fit"),
