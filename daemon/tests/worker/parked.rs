@@ -56,6 +56,17 @@ impl Node {
         files
     }
 
+    /// The contents that a process keeps on the disk, because it has opened them. Only root sees all processes' files.
+    fn opened(&self) -> Vec<PathBuf> {
+        let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+        let files = entries("/proc".into()).flat_map(|process| entries(process.path().join("fd")));
+        let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+        let are_contents = |target: &PathBuf| {
+            target.starts_with(self.folder.path()) && target.to_string_lossy().contains(".contents")
+        };
+        targets.filter(are_contents).collect()
+    }
+
     /// A session with a context, a queue and a buffer, after its first commands.
     fn session(&self, daemon: &Daemon) -> Resuming {
         let mut session = Resuming::open(daemon, LONG);
@@ -246,6 +257,7 @@ fn a_session_goes_on_where_it_was_parked() {
     ended.sort_by_key(|completion| completion.event);
     assert_eq!(&ended[0].contents[..], CONTENTS);
     assert_eq!((ended[1].event, ended[1].status), (14, -14));
+    assert_eq!(node.opened(), Vec::<PathBuf>::new());
     session.say_farewell();
 }
 
