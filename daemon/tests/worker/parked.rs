@@ -56,6 +56,17 @@ impl Node {
         files
     }
 
+    /// The contents that a process keeps on the disk, because it has opened them. Only root sees all processes' files.
+    fn opened(&self) -> Vec<PathBuf> {
+        let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+        let files = entries("/proc".into()).flat_map(|process| entries(process.path().join("fd")));
+        let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+        let are_contents = |target: &PathBuf| {
+            target.starts_with(self.folder.path()) && target.to_string_lossy().contains(".contents")
+        };
+        targets.filter(are_contents).collect()
+    }
+
     /// A session with a context, a queue and a buffer, after its first commands.
     fn session(&self, daemon: &Daemon) -> Resuming {
         let mut session = Resuming::open(daemon, LONG);
@@ -246,6 +257,7 @@ fn a_session_goes_on_where_it_was_parked() {
     ended.sort_by_key(|completion| completion.event);
     assert_eq!(&ended[0].contents[..], CONTENTS);
     assert_eq!((ended[1].event, ended[1].status), (14, -14));
+    assert_eq!(node.opened(), Vec::<PathBuf>::new());
     session.say_farewell();
 }
 
@@ -471,6 +483,18 @@ fn damaged_contents_and_other_records_end_the_session() {
         bytes[at] ^= 1;
         fs::write(path, bytes).unwrap();
     };
+    let damage_state: Change = |node, _| {
+        let (_, path) = &node.files()[0];
+        let mut bytes = fs::read(path).unwrap();
+        bytes[9] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let lengthen: Change = |node, _| {
+        let (_, path) = &node.files()[0];
+        let mut bytes = fs::read(path).unwrap();
+        bytes.push(0);
+        fs::write(path, bytes).unwrap();
+    };
     let shorten: Change = |node, _| {
         let (_, path) = &node.files()[0];
         let length = fs::metadata(path).unwrap().len();
@@ -490,6 +514,8 @@ fn damaged_contents_and_other_records_end_the_session() {
     };
     for (change, expected) in [
         (damage, "is damaged"),
+        (damage_state, "is damaged"),
+        (lengthen, "is damaged"),
         (shorten, "the file with the contents"),
         (forget, "does not fit"),
         (shrink, "does not fit"),

@@ -12,7 +12,7 @@
 //! Invariant: an entry leaves the record when its release is written and no other entry needs it.
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, hash_map};
 
 use bytes::Bytes;
 use causeway_proto::command::{
@@ -27,7 +27,8 @@ use rustc_hash::FxHashMap;
 /// The record; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    entries: FxHashMap<Key, Entry>,
+    // Entries are far larger than keys. In boxes they leave the table small enough for the cache.
+    entries: FxHashMap<Key, Box<Entry>>,
     // Releases that may not be written yet, in the order of their numbers.
     released: VecDeque<(u64, Key)>,
 }
@@ -107,7 +108,7 @@ impl Record {
             needed: 0,
             parts,
         };
-        self.entries.insert(key, entry);
+        self.entries.insert(key, Box::new(entry));
     }
 
     fn build(&mut self, program: u64, number: u64, kind: &Kind, written: u64) {
@@ -157,20 +158,23 @@ impl Record {
 
     // Forgets a released entry that nothing needs, and those that only it needed.
     fn forget(&mut self, key: Key, written: u64) {
-        let mut keys = vec![key];
-        while let Some(key) = keys.pop() {
-            // The release of one that is needed no more may be behind the cut.
-            let is_over =
-                |of: &Entry| of.needed == 0 && of.released.is_some_and(|number| number <= written);
-            if !self.entries.get(&key).is_some_and(is_over) {
-                continue;
-            }
-            if let Some(entry) = self.entries.remove(&key) {
+        // The release of one that is needed no more may be behind the cut.
+        let is_over =
+            |of: &Entry| of.needed == 0 && of.released.is_some_and(|number| number <= written);
+        let mut next = Some(key);
+        // Most entries need none, so this allocates nothing.
+        let mut keys = Vec::new();
+        while let Some(key) = next {
+            if let hash_map::Entry::Occupied(found) = self.entries.entry(key)
+                && is_over(found.get())
+            {
+                let entry = found.remove();
                 let builds = entry.builds.iter().map(|(_, kind)| kind);
                 for kind in std::iter::once(&entry.creation).chain(builds) {
                     keys.extend(self.need_no_more(kind));
                 }
             }
+            next = keys.pop();
         }
     }
 

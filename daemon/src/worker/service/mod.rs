@@ -302,7 +302,7 @@ fn run_session(
     threads.service.name_thread();
     let start = SessionStart {
         resume: assignment.away.resume,
-        restores: assignment.restores.zip(stage.contents()),
+        restores: assignment.restores.zip(stage.take_contents()),
         id: assignment.id,
         limits: assignment.limits,
         leased: assignment.leased.clone(),

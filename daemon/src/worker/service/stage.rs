@@ -209,9 +209,9 @@ impl Stage {
         self.state.lock().contents = Some(Arc::new(contents));
     }
 
-    /// The contents of a session that was parked.
-    pub(super) fn contents(&self) -> Option<Arc<File>> {
-        self.state.lock().contents.clone()
+    /// Takes the contents of a session that was parked. The file is deleted, and leaves the disk when it is closed.
+    pub(super) fn take_contents(&self) -> Option<Arc<File>> {
+        self.state.lock().contents.take()
     }
 
     /// The session's carrier, once there is one.

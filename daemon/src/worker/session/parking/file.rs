@@ -3,11 +3,13 @@
 //! ```text
 //! length of the state, 8 bytes, little-endian
 //! the state
-//! the contents of each memory object, in the order in which the state names them
-//! SHA-256 of everything before, 32 bytes
+//! the contents of each memory object, in the order in which the state names them, in pieces of `PIECE` bytes
 //! ```
 //!
-//! Invariant: a session goes on only if the digest is right.
+//! XXH3 with 128 bits, little-endian, follows the state and each piece. It finds a file that was truncated or damaged.
+//! Nobody else can write the file, so a checksum is enough.
+//!
+//! Invariant: a session goes on only if all digests are right.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -19,8 +21,9 @@ use causeway_proto::id::MemoryId;
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use prost::Message;
-use sha2::{Digest, Sha256};
+use twox_hash::XxHash3_128;
 
+use crate::runtime::block::Blocks;
 use crate::runtime::event::WaitList;
 use crate::runtime::host::Host;
 use crate::runtime::queue::Queue as NativeQueue;
@@ -28,11 +31,10 @@ use crate::worker::objects::Memory;
 use crate::worker::objects::arguments::Names;
 use crate::worker::session::tables::Objects;
 
-/// Bytes that are read or written at a time: whole elements of every image.
-const PIECE: u64 = 12 << 20;
+/// Bytes that are read or written at a time: whole elements of every image, and a block that is used again.
+const PIECE: u64 = 3 << 20;
 /// Longest state.
 const MOST_STATE: u64 = 1 << 30;
-const DIGEST: usize = 32;
 
 /// What a session consists of beside its record and the contents of its memory.
 #[derive(Clone, PartialEq, Message)]
@@ -134,39 +136,39 @@ pub(super) fn names(objects: &Objects) -> Names {
 
 /// Writes the file. Calls the driver.
 pub(super) fn write(file: &File, state: &State, parts: &[Part]) -> Result<(), NotMoved> {
-    let mut out = Digesting::new(BufWriter::new(file));
+    let mut out = BufWriter::new(file);
+    let blocks = Blocks::default();
     let state = state.encode_to_vec();
     out.write_all(&(state.len() as u64).to_le_bytes())?;
-    out.write_all(&state)?;
+    write_checked(&mut out, &state)?;
     for part in parts {
         let failed = |status| NotMoved::Memory(part.id.0, status);
         let queue = queue_for(&part.memory).map_err(failed)?;
         let native = part.memory.native().map_err(failed)?;
         for (offset, length) in pieces(part.size) {
             let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
-            let target = Host::target(length as usize);
+            let target = Host::Block(blocks.take(length as usize));
             let event = queue.read(native, &region, target, 0, &WaitList::new());
             let event = event.map_err(failed)?;
             event.wait().map_err(failed)?;
-            out.write_all(&event.take_contents())?;
+            write_checked(&mut out, &event.take_contents())?;
         }
     }
-    let Digesting { mut inner, digest } = out;
-    inner.write_all(&digest.finalize())?;
-    inner.flush()?;
+    out.flush()?;
     Ok(())
 }
 
 /// Reads the file.
 pub(super) struct Reader<R> {
-    from: Digesting<BufReader<R>>,
+    from: BufReader<R>,
+    blocks: Blocks,
     pub(super) state: State,
 }
 
 impl<R: Read> Reader<R> {
     /// Reads the state.
     pub(super) fn open(file: R) -> Result<Reader<R>, NotMoved> {
-        let mut from = Digesting::new(BufReader::new(file));
+        let mut from = BufReader::new(file);
         let mut length = [0; 8];
         from.read_exact(&mut length)?;
         let length = u64::from_le_bytes(length);
@@ -174,9 +176,15 @@ impl<R: Read> Reader<R> {
             return Err(NotMoved::Damaged);
         }
         let mut state = Vec::new();
+        // The length is not checked yet, so it allocates nothing.
         from.by_ref().take(length).read_to_end(&mut state)?;
+        check(&mut from, &state)?;
         let state = State::decode(&state[..]).map_err(|_| NotMoved::Damaged)?;
-        Ok(Reader { from, state })
+        Ok(Reader {
+            from,
+            blocks: Blocks::default(),
+            state,
+        })
     }
 
     /// Fills a memory object with the contents that come next. Calls the driver.
@@ -188,26 +196,37 @@ impl<R: Read> Reader<R> {
         }
         let queue = queue_for(memory).map_err(failed)?;
         for (offset, length) in pieces(described.size) {
-            let mut bytes = vec![0; length as usize];
-            self.from.read_exact(&mut bytes)?;
+            let mut block = self.blocks.take(length as usize);
+            self.from.read_exact(block.as_mut())?;
+            check(&mut self.from, block.as_ref())?;
             let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
-            let source = Host::Source(bytes.into());
-            let event = queue.write(native, &region, source, 0, &WaitList::new());
+            let event = queue.write(native, &region, Host::Block(block), 0, &WaitList::new());
             event.map_err(failed)?.wait().map_err(failed)?;
         }
         Ok(())
     }
 
     /// Returns the state, once all contents were read.
-    pub(super) fn finish(self) -> Result<State, NotMoved> {
-        let Digesting { mut inner, digest } = self.from;
-        let mut written = [0; DIGEST];
-        inner.read_exact(&mut written)?;
-        let is_end = inner.read(&mut [0])? == 0;
-        match digest.finalize()[..] == written && is_end {
-            true => Ok(self.state),
-            false => Err(NotMoved::Damaged),
+    pub(super) fn finish(mut self) -> Result<State, NotMoved> {
+        match self.from.read(&mut [0])? {
+            0 => Ok(self.state),
+            _ => Err(NotMoved::Damaged),
         }
+    }
+}
+
+fn write_checked(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    out.write_all(bytes)?;
+    out.write_all(&XxHash3_128::oneshot(bytes).to_le_bytes())
+}
+
+// Reads the digest of `bytes`, which were read before.
+fn check(from: &mut impl Read, bytes: &[u8]) -> Result<(), NotMoved> {
+    let mut digest = [0; 16];
+    from.read_exact(&mut digest)?;
+    match XxHash3_128::oneshot(bytes) == u128::from_le_bytes(digest) {
+        true => Ok(()),
+        false => Err(NotMoved::Damaged),
     }
 }
 
@@ -224,39 +243,4 @@ fn queue_for(memory: &Memory) -> Result<NativeQueue, Status> {
 fn pieces(size: u64) -> impl Iterator<Item = (u64, u64)> {
     let starts = (0..size.div_ceil(PIECE)).map(|number| number * PIECE);
     starts.map(move |start| (start, PIECE.min(size - start)))
-}
-
-/// Takes the digest of what passes.
-struct Digesting<T> {
-    inner: T,
-    digest: Sha256,
-}
-
-impl<T> Digesting<T> {
-    fn new(inner: T) -> Digesting<T> {
-        Digesting {
-            inner,
-            digest: Sha256::new(),
-        }
-    }
-}
-
-impl<T: Write> Write for Digesting<T> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.inner.write(bytes)?;
-        self.digest.update(&bytes[..count]);
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-impl<T: Read> Read for Digesting<T> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(into)?;
-        self.digest.update(&into[..count]);
-        Ok(count)
-    }
 }
