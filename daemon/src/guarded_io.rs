@@ -1,6 +1,9 @@
 //! A socket for tonic to serve, together with a value that is dropped when the socket is dropped.
 //!
 //! The value can be the sender of a channel: the receiver then learns that the connection has ended.
+//!
+//! The peer's last bytes may be unread when a write fails, because the peer has closed the connection. HTTP/2 gives a
+//! connection up then. So such bytes are discarded here, and the connection ends when everything is read.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -48,7 +51,9 @@ impl<T: Unpin> AsyncWrite for GuardedIo<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
+        discarded(Pin::new(&mut self.socket).poll_write(cx, bytes), || {
+            bytes.len()
+        })
     }
 
     fn poll_write_vectored(
@@ -56,7 +61,8 @@ impl<T: Unpin> AsyncWrite for GuardedIo<T> {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(cx, parts)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, parts);
+        discarded(written, || parts.iter().map(|part| part.len()).sum())
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -64,10 +70,18 @@ impl<T: Unpin> AsyncWrite for GuardedIo<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        discarded(Pin::new(&mut self.socket).poll_flush(cx), || ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+// Turns an error of the system, after which the socket takes nothing more, into `success`.
+fn discarded<R>(written: Poll<io::Result<R>>, success: impl FnOnce() -> R) -> Poll<io::Result<R>> {
+    match written {
+        Poll::Ready(Err(error)) if error.raw_os_error().is_some() => Poll::Ready(Ok(success())),
+        written => written,
     }
 }

@@ -14,7 +14,9 @@ use prost::Message;
 use tokio_stream::StreamExt;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use crate::support::{Setup, read_to_close};
+use rustix::process::{Signal, kill_process};
+
+use crate::support::{Setup, eventually, read_to_close};
 
 pub(crate) fn ping(number: u64) -> CommandBatch {
     let query = Query {
@@ -122,6 +124,40 @@ async fn grpc_goes_on_over_further_connections() {
         ..Default::default()
     };
     let _ = client.commands(tokio_stream::once(farewell)).await;
+    daemon.until_sessions(0).await;
+}
+
+/// A worker without processor time meets commands, the farewell and the end of the connection at once.
+#[tokio::test]
+async fn a_farewell_over_grpc_counts_if_the_connection_has_ended_behind_it() {
+    let daemon = Setup::new().args(&["--spare-workers", "0"]).start();
+    let session = daemon.open_for(600_000, 600_000).await;
+    let worker = eventually("a worker", || daemon.children().first().copied());
+    let socket = session.connect(Purpose::CommandsGrpc, 0).unwrap();
+    let ended = socket.try_clone().unwrap();
+    let mut client = WorkerClient::new(channel(socket).await);
+    let (send, receive) = tokio::sync::mpsc::channel(100);
+    send.send(ping(1)).await.unwrap();
+    let stream = tokio_stream::wrappers::ReceiverStream::new(receive);
+    let mut events = client.commands(stream).await.unwrap().into_inner();
+    events.next().await.unwrap().unwrap();
+
+    kill_process(worker, Signal::STOP).unwrap();
+    for number in 2..=50 {
+        send.send(ping(number)).await.unwrap();
+    }
+    let farewell = CommandBatch {
+        first: 51,
+        closes: true,
+        ..Default::default()
+    };
+    send.send(farewell).await.unwrap();
+    // This runtime has one thread, so its other tasks write meanwhile.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    ended.shutdown(Shutdown::Both).unwrap();
+    kill_process(worker, Signal::CONT).unwrap();
     daemon.until_sessions(0).await;
 }
 
