@@ -4,19 +4,29 @@
 //!
 //! The peer's last bytes may be unread when a write fails, because the peer has closed the connection. HTTP/2 gives a
 //! connection up then. So such bytes are discarded here, and the connection ends when everything is read.
+//!
+//! HTTP/2 also drops a request that it reads together with the end of the connection. So the end waits for a few turns
+//! of the runtime, in which the request is accepted.
 #![forbid(unsafe_code)]
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use causeway_serving::gate::Port;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
+/// Turns of the runtime between the last bytes and the end of the connection. The connection uses one or two of them to
+/// accept a request, and its task another one to begin.
+const TURNS: u8 = 8;
+
 /// A socket and the value that lives exactly as long as the socket.
 pub(crate) struct GuardedIo<T> {
     socket: Port,
+    // How the connection has ended, until HTTP/2 learns it.
+    end: Option<io::Result<()>>,
+    turns: u8,
     _guard: T,
 }
 
@@ -24,6 +34,8 @@ impl<T> GuardedIo<T> {
     pub(crate) fn new(socket: Port, guard: T) -> GuardedIo<T> {
         GuardedIo {
             socket,
+            end: None,
+            turns: TURNS,
             _guard: guard,
         }
     }
@@ -41,7 +53,20 @@ impl<T: Unpin> AsyncRead for GuardedIo<T> {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(cx, into)
+        if self.end.is_none() {
+            let (before, has_room) = (into.filled().len(), into.remaining() > 0);
+            let read = ready!(Pin::new(&mut self.socket).poll_read(cx, into));
+            if read.is_ok() && (into.filled().len() > before || !has_room) {
+                return Poll::Ready(read);
+            }
+            self.end = Some(read);
+        }
+        if self.turns > 0 {
+            self.turns -= 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.end.take().unwrap_or(Ok(())))
     }
 }
 
