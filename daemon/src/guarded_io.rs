@@ -1,19 +1,32 @@
 //! A socket for tonic to serve, together with a value that is dropped when the socket is dropped.
 //!
 //! The value can be the sender of a channel: the receiver then learns that the connection has ended.
+//!
+//! The peer's last bytes may be unread when a write fails, because the peer has closed the connection. HTTP/2 gives a
+//! connection up then. So such bytes are discarded here, and the connection ends when everything is read.
+//!
+//! HTTP/2 also drops a request that it reads together with the end of the connection. So the end waits for a few turns
+//! of the runtime, in which the request is accepted.
 #![forbid(unsafe_code)]
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use causeway_serving::gate::Port;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
+/// Turns of the runtime between the last bytes and the end of the connection. The connection uses one or two of them to
+/// accept a request, and its task another one to begin.
+const TURNS: u8 = 8;
+
 /// A socket and the value that lives exactly as long as the socket.
 pub(crate) struct GuardedIo<T> {
     socket: Port,
+    // How the connection has ended, until HTTP/2 learns it.
+    end: Option<io::Result<()>>,
+    turns: u8,
     _guard: T,
 }
 
@@ -21,6 +34,8 @@ impl<T> GuardedIo<T> {
     pub(crate) fn new(socket: Port, guard: T) -> GuardedIo<T> {
         GuardedIo {
             socket,
+            end: None,
+            turns: TURNS,
             _guard: guard,
         }
     }
@@ -38,7 +53,20 @@ impl<T: Unpin> AsyncRead for GuardedIo<T> {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(cx, into)
+        if self.end.is_none() {
+            let (before, has_room) = (into.filled().len(), into.remaining() > 0);
+            let read = ready!(Pin::new(&mut self.socket).poll_read(cx, into));
+            if read.is_ok() && (into.filled().len() > before || !has_room) {
+                return Poll::Ready(read);
+            }
+            self.end = Some(read);
+        }
+        if self.turns > 0 {
+            self.turns -= 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.end.take().unwrap_or(Ok(())))
     }
 }
 
@@ -48,7 +76,9 @@ impl<T: Unpin> AsyncWrite for GuardedIo<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
+        discarded(Pin::new(&mut self.socket).poll_write(cx, bytes), || {
+            bytes.len()
+        })
     }
 
     fn poll_write_vectored(
@@ -56,7 +86,8 @@ impl<T: Unpin> AsyncWrite for GuardedIo<T> {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(cx, parts)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, parts);
+        discarded(written, || parts.iter().map(|part| part.len()).sum())
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -64,10 +95,18 @@ impl<T: Unpin> AsyncWrite for GuardedIo<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        discarded(Pin::new(&mut self.socket).poll_flush(cx), || ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+// Turns an error of the system, after which the socket takes nothing more, into `success`.
+fn discarded<R>(written: Poll<io::Result<R>>, success: impl FnOnce() -> R) -> Poll<io::Result<R>> {
+    match written {
+        Poll::Ready(Err(error)) if error.raw_os_error().is_some() => Poll::Ready(Ok(success())),
+        written => written,
     }
 }

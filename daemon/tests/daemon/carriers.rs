@@ -14,7 +14,9 @@ use prost::Message;
 use tokio_stream::StreamExt;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use crate::support::{Setup, read_to_close};
+use rustix::process::{Signal, kill_process};
+
+use crate::support::{Setup, eventually, read_to_close};
 
 pub(crate) fn ping(number: u64) -> CommandBatch {
     let query = Query {
@@ -123,6 +125,61 @@ async fn grpc_goes_on_over_further_connections() {
     };
     let _ = client.commands(tokio_stream::once(farewell)).await;
     daemon.until_sessions(0).await;
+}
+
+/// A worker without processor time meets commands, the farewell and the end of the connection at once: behind an answer
+/// or, without `is_begun`, together with the request.
+async fn farewell_with_the_end(is_begun: bool) {
+    let daemon = Setup::new().args(&["--spare-workers", "0"]).start();
+    let session = daemon.open_for(600_000, 600_000).await;
+    let worker = eventually("a worker", || daemon.children().first().copied());
+    let socket = session.connect(Purpose::CommandsGrpc, 0).unwrap();
+    let ended = socket.try_clone().unwrap();
+    if !is_begun {
+        kill_process(worker, Signal::STOP).unwrap();
+    }
+    let mut client = WorkerClient::new(channel(socket).await);
+    let (send, receive) = tokio::sync::mpsc::channel(100);
+    send.send(ping(1)).await.unwrap();
+    let (answer, answered) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let stream = tokio_stream::wrappers::ReceiverStream::new(receive);
+        if let Ok(events) = client.commands(stream).await {
+            let mut events = events.into_inner();
+            let _ = answer.send(events.next().await.is_some());
+            while events.next().await.is_some() {}
+        }
+    });
+    if is_begun {
+        assert!(answered.await.unwrap());
+        kill_process(worker, Signal::STOP).unwrap();
+    }
+    for number in 2..=50 {
+        send.send(ping(number)).await.unwrap();
+    }
+    let farewell = CommandBatch {
+        first: 51,
+        closes: true,
+        ..Default::default()
+    };
+    send.send(farewell).await.unwrap();
+    // This runtime has one thread, so its other tasks write meanwhile.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    ended.shutdown(Shutdown::Both).unwrap();
+    kill_process(worker, Signal::CONT).unwrap();
+    daemon.until_sessions(0).await;
+}
+
+#[tokio::test]
+async fn a_farewell_over_grpc_counts_if_the_connection_has_ended_behind_it() {
+    farewell_with_the_end(true).await;
+}
+
+#[tokio::test]
+async fn a_request_over_grpc_counts_if_it_comes_with_the_end_of_the_connection() {
+    farewell_with_the_end(false).await;
 }
 
 #[tokio::test]

@@ -90,6 +90,10 @@ impl Daemon {
         (self.child, self.address) = run(self.folder.path(), &listen, &[], &texts(flags));
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns the daemon's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).expect("the log")

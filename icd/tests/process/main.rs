@@ -5,6 +5,7 @@
 #[path = "../frames/mod.rs"]
 mod frames;
 
+mod farewell;
 mod late_calls;
 mod no_threads;
 mod session;

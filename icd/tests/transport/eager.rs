@@ -13,6 +13,7 @@ use causeway_proto::limits::{BULK_CHUNK, EAGER_BYTES};
 use causeway_proto::region::Region;
 
 use crate::frames::fake_node;
+use crate::frames::fake_node::bulk::wait_for;
 use crate::frames::fake_node::upper::{Upper, command, completed};
 use crate::frames::fake_node::{FakeNode, FakeWorker, Faults};
 
@@ -28,7 +29,11 @@ struct Eager {
 
 impl Eager {
     fn new() -> Eager {
-        let fake = FakeNode::start(Faults::default());
+        Eager::with(Faults::default())
+    }
+
+    fn with(faults: Faults) -> Eager {
+        let fake = FakeNode::start(faults);
         let upper = Upper::new();
         let (node, session, worker) = fake.open(Carrier::Direct, &upper);
         Eager {
@@ -148,13 +153,31 @@ fn a_completion_waits_until_the_bytes_are_sent() {
 }
 
 #[test]
-fn nothing_is_sent_when_the_session_is_lost() {
+fn a_lost_session_lets_go_of_an_upload() {
     let eager = Eager::new();
     assert!(eager.write(1, 1000));
     let _lane = only_lane(&eager);
     eager.worker.die();
     eager.upper.loss();
-    assert_eq!(Arc::strong_count(&eager.bytes), 1, "let go");
+    // A lane that has sent the bytes lets go of them a moment after it has left them.
+    wait_for(|| Arc::strong_count(&eager.bytes) == 1);
+}
+
+#[test]
+fn a_session_that_is_not_resumed_lets_go_of_what_it_could_have_sent_again() {
+    let eager = Eager::with(Faults {
+        resume_ms: 60_000,
+        ..Faults::default()
+    });
+    assert!(eager.write(1, 1000));
+    let (mut a, mut b) = (eager.fake.lane(), eager.fake.lane());
+    let lane = first_readable(&mut a, &mut b);
+    eager.receive(lane, 1, 1000);
+    assert_eq!(Arc::strong_count(&eager.bytes), 2);
+    eager.fake.forget_session("it has ended");
+    eager.worker.die();
+    eager.upper.loss();
+    assert_eq!(Arc::strong_count(&eager.bytes), 1);
 }
 
 fn first_readable<'a>(a: &'a mut TcpStream, b: &'a mut TcpStream) -> &'a mut TcpStream {

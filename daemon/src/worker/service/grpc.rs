@@ -6,6 +6,7 @@
 //! If the session outlives its connections, events are kept until the client acknowledges them ([`Window`]), and a new
 //! connection first gets those that the client has not handled.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -118,9 +119,14 @@ fn broken(status: &Status) -> Ending {
 
 type Arrival = Result<Received, Status>;
 
-/// Serves the one connection until it closes.
+/// Serves the one connection until it closes and the session has all of its commands. `passed` gets no value; its sender
+/// is dropped then.
 #[tokio::main(flavor = "current_thread")]
-async fn serve(line: SecuredLine, call: Call) -> io::Result<()> {
+async fn serve(
+    line: SecuredLine,
+    call: Call,
+    passed: oneshot::Receiver<Infallible>,
+) -> io::Result<()> {
     let (socket, tls) = line.into_parts();
     socket.set_nonblocking(true)?;
     let socket = tokio::net::TcpStream::from_std(socket)?;
@@ -140,7 +146,12 @@ async fn serve(line: SecuredLine, call: Call) -> io::Result<()> {
     tokio::select! {
         served = serving => served.map_err(io::Error::other),
         // The sender is dropped with the connection, which ends this wait.
-        _ = closed => Ok(()),
+        _ = closed => {
+            // Commands that arrived before the end count, the farewell among them. The end of the runtime would drop
+            // those that the session has no time for yet.
+            let _ = passed.await;
+            Ok(())
+        }
     }
 }
 
@@ -150,6 +161,7 @@ struct Call(Arc<Mutex<Option<Ends>>>);
 
 struct Ends {
     commands: mpsc::Sender<Arrival>,
+    passing: oneshot::Sender<Infallible>,
     events: Departures,
 }
 
@@ -166,9 +178,13 @@ impl StreamingService<Received> for Call {
 impl Call {
     fn begin(&self, mut arriving: Streaming<Received>) -> Result<Response<Departures>, Status> {
         let ends = self.0.lock().take();
-        let Ends { commands, events } =
-            ends.ok_or_else(|| Status::resource_exhausted("the session has its command stream"))?;
+        let Ends {
+            commands,
+            passing,
+            events,
+        } = ends.ok_or_else(|| Status::resource_exhausted("the session has its command stream"))?;
         tokio::spawn(async move {
+            let _passing = passing;
             loop {
                 let arrival = match arriving.message().await {
                     Ok(Some(batch)) => Ok(batch),
@@ -277,8 +293,10 @@ impl GrpcEvents {
         }
         self.arrived.notify_all();
         self.room.notify_all();
+        let (passing, passed) = oneshot::channel();
         let call = Call(Arc::new(Mutex::new(Some(Ends {
             commands,
+            passing,
             events: Departures {
                 from: UnboundedReceiverStream::new(outgoing),
                 number,
@@ -293,7 +311,7 @@ impl GrpcEvents {
         };
         let failed = lost.clone();
         let started = self.scope.try_spawn("grpc", move || {
-            if let Err(error) = serve(line, call) {
+            if let Err(error) = serve(line, call, passed) {
                 lost(error);
             }
         });
@@ -344,7 +362,11 @@ impl GrpcEvents {
     }
 
     fn close(&self) {
-        self.state.lock().is_over = true;
+        let mut state = self.state.lock();
+        state.is_over = true;
+        // Its thread must not wait for a session that reads no more.
+        state.reading = None;
+        drop(state);
         self.room.notify_all();
         self.arrived.notify_all();
     }

@@ -536,9 +536,14 @@ impl Bulk {
         self.reopening.notify_all();
     }
 
-    /// After [`Bulk::shut_down`]: waits until no lane accesses the application's memory.
+    /// After [`Bulk::shut_down`]: waits until no lane accesses the application's memory, and lets go of what uploads kept.
     pub(super) fn wait_until_quiet(&self) {
-        self.wait_while_touched(&mut self.state.lock());
+        let mut state = self.state.lock();
+        self.wait_while_touched(&mut state);
+        let kept = state.table.let_go();
+        drop(state);
+        // Dropping them may send commands, so the lock must be released first.
+        drop(kept);
     }
 
     fn wait_while_touched(&self, state: &mut MutexGuard<'_, BulkState>) {

@@ -357,6 +357,14 @@ impl Table {
         self.ready.clear();
     }
 
+    /// Takes what uploads keep whose memory no lane accesses. The table must be closed, so that no lane enters it again.
+    #[must_use]
+    pub(super) fn let_go(&mut self) -> Vec<Keep> {
+        let uploads = self.uploads.values_mut();
+        let idle = uploads.filter(|upload| upload.touching == 0);
+        idle.filter_map(|upload| upload.keep.take()).collect()
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }

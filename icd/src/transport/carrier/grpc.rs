@@ -6,6 +6,8 @@
 //! than the direct carrier (two more thread wake-ups per round trip). It carries only commands and
 //! events; bulk and heartbeat connections are the same with either carrier.
 
+mod written;
+
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use causeway_proto::limits::MAX_BATCH;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
@@ -24,6 +27,7 @@ use tonic::{Request, Status, Streaming};
 
 use causeway_security::{Line, Opener, Records, SecureStream};
 
+use self::written::{Flushes, Written};
 use super::Carrier;
 use super::direct::Readable;
 use crate::thread::Stack;
@@ -51,6 +55,7 @@ pub(in crate::transport) struct Grpc {
 #[derive(Debug)]
 struct Connection {
     batches: mpsc::Sender<Bytes>,
+    written: Arc<Written>,
     // Used only to shut the connection down: the runtime owns a duplicate.
     socket: TcpStream,
 }
@@ -59,6 +64,7 @@ struct Connection {
 #[derive(Debug)]
 pub(in crate::transport) struct Incoming {
     batches: mpsc::Receiver<Bytes>,
+    written: Arc<Written>,
     socket: TcpStream,
     tls: Option<(Arc<Records>, Opener)>,
     /// Number of the session's connections before this one.
@@ -98,12 +104,15 @@ impl Connection {
         let (sender, receiver) = mpsc::channel(QUEUED_BATCHES);
         let duplicate = socket.try_clone()?;
         duplicate.set_nonblocking(true)?;
+        let written = Arc::<Written>::default();
         let connection = Connection {
             batches: sender,
+            written: Arc::clone(&written),
             socket,
         };
         let incoming = Incoming {
             batches: receiver,
+            written,
             socket: duplicate,
             tls,
             generation,
@@ -117,27 +126,32 @@ impl Carrier for Grpc {
         let batch = Bytes::copy_from_slice(&batch[PREFIX..]);
         let connection = self.connection();
         match connection.batches.try_send(batch) {
-            Ok(()) => Ok(()),
+            Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(batch)) => connection
                 .batches
                 .blocking_send(batch)
-                .map_err(|_| io::ErrorKind::BrokenPipe.into()),
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+                .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?,
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
         }
+        connection.written.note_queued();
+        Ok(())
     }
 
     fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()> {
         let batch = Bytes::copy_from_slice(&batch[PREFIX..]);
         let connection = self.connection();
+        let deadline = Instant::now() + limit;
+        // The batches before this one may fill the queue.
+        connection.written.wait(deadline);
         connection
             .batches
             .try_send(batch)
             .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
-        // The stream's thread must take the batch before the end of the process stops that thread.
-        let deadline = Instant::now() + limit;
-        while connection.batches.capacity() < QUEUED_BATCHES && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        connection.written.note_queued();
+        // The stream's thread must have written the batch before the end of the process stops that thread.
+        connection.written.wait(deadline);
         Ok(())
     }
 
@@ -160,21 +174,12 @@ pub(in crate::transport) fn start(core: &Arc<Core>, connections: Connections) ->
     let core = Arc::clone(core);
     crate::transport::thread::spawn("cw-grpc", Stack::Runtime, move || {
         let undertaker = Undertaker(core);
-        let core = &undertaker.0;
-        let kept_free = standard::kept_free();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        drop(kept_free);
-        match runtime {
-            Ok(runtime) => serve_all(core, &runtime, connections),
-            Err(error) => core.fail(error.to_string()),
-        }
+        serve_all(&undertaker.0, connections);
     })
 }
 
 // Serves one connection after the other, until the session is lost.
-fn serve_all(core: &Arc<Core>, runtime: &tokio::runtime::Runtime, connections: Connections) {
+fn serve_all(core: &Arc<Core>, connections: Connections) {
     let Connections { first, further } = connections;
     let mut next = Some(first);
     while !core.is_failed() {
@@ -184,11 +189,25 @@ fn serve_all(core: &Arc<Core>, runtime: &tokio::runtime::Runtime, connections: C
             continue;
         };
         let generation = incoming.generation;
-        match runtime.block_on(serve(core, incoming)) {
+        let broken = match runtime(&incoming.written) {
+            Ok(runtime) => runtime.block_on(serve(core, incoming)),
+            Err(error) => Broken::Connection(error.to_string()),
+        };
+        match broken {
             Broken::Nonsense(reason) => core.fail(reason),
             Broken::Connection(reason) => drop(core.break_off(generation, reason)),
         }
     }
+}
+
+// A runtime for one connection.
+fn runtime(written: &Arc<Written>) -> io::Result<tokio::runtime::Runtime> {
+    let _kept_free = standard::kept_free();
+    let written = Arc::clone(written);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(move || written.note_idle())
+        .build()
 }
 
 async fn serve(core: &Arc<Core>, incoming: Incoming) -> Broken {
@@ -213,13 +232,18 @@ async fn serve(core: &Arc<Core>, incoming: Incoming) -> Broken {
 }
 
 async fn open_stream(incoming: Incoming) -> Result<Streaming<Bytes>, Status> {
+    let written = incoming.written;
     let socket = tokio::net::TcpStream::from_std(incoming.socket)
         .map_err(|error| Status::unavailable(error.to_string()))?;
     let channel = match incoming.tls {
-        None => control::channel_over(TokioIo::new(socket)).await,
+        None => {
+            let stream = Flushes::new(socket, Arc::clone(&written));
+            control::channel_over(TokioIo::new(stream)).await
+        }
         Some((records, opener)) => {
             let secured = SecureStream::over(socket, records, opener);
-            control::channel_over(TokioIo::new(secured)).await
+            let stream = Flushes::new(secured, Arc::clone(&written));
+            control::channel_over(TokioIo::new(stream)).await
         }
     };
     let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -231,7 +255,11 @@ async fn open_stream(incoming: Incoming) -> Result<Streaming<Bytes>, Status> {
         .await
         .map_err(|error| Status::unavailable(error.to_string()))?;
     let path = PathAndQuery::from_static("/causeway.command.v1.Worker/Commands");
-    let request = Request::new(ReceiverStream::new(incoming.batches));
+    let batches = ReceiverStream::new(incoming.batches);
+    let request = Request::new(batches.map(move |batch| {
+        written.note_taken();
+        batch
+    }));
     Ok(client
         .streaming(request, path, RawCodec)
         .await?
