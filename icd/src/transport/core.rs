@@ -500,6 +500,16 @@ impl Core {
         (self.outbox.known_applied(), self.handled())
     }
 
+    /// The generation of bulk lanes if the next worker wants the record.
+    pub(super) fn generation_if_anew(&self) -> u64 {
+        let is_anew = |resume: &Resume| resume.is_anew.load(Ordering::Acquire);
+        let now = self.bulk.generation();
+        match self.resume.as_ref().is_some_and(is_anew) {
+            true => now,
+            false => now + 1,
+        }
+    }
+
     /// Goes on over new connections, with a worker that has applied `position` commands. Returns the number of bytes
     /// that are written again. The next writer does that, not this thread, which must hear the heartbeats.
     ///

@@ -263,8 +263,10 @@ impl Redialer {
         deadline: Instant,
     ) -> Result<(Arc<Line>, usize), Failed> {
         let dialer = self.dialer.on_rail(rail.number);
+        let generation = core.generation_if_anew();
         let open = |stream, purpose, position| {
-            let opened = dialer.open_over(stream, purpose, 0, position, deadline);
+            let at = (position, generation);
+            let opened = dialer.open_over(stream, purpose, 0, at, deadline);
             opened.map_err(|not_opened| failed(not_opened, !core.may_restart()))
         };
         let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;

@@ -97,17 +97,18 @@ impl Dialer {
         let _kept_free = standard::kept_free();
         let rail = self.rails.current();
         let opened = persistently_by(deadline, retry, || {
-            self.open_on(rail, purpose, 0, 0, deadline)
+            self.open_on(rail, purpose, 0, (0, 0), deadline)
         });
         Ok(opened.map_err(|not_opened| not_opened.error)?.0)
     }
 
-    /// Opens a lane on its rail, or on another one that works. This side has received `position`. Returns the lane's
-    /// rail and the other side's position too.
+    /// Opens a lane of this generation on its rail, or on another one that works. This side has received `position`.
+    /// Returns the lane's rail and the other side's position too.
     pub(super) fn open_lane(
         &self,
         lane: u8,
         position: u64,
+        generation: u64,
         deadline: Instant,
     ) -> Result<(Line, usize, u64), WireError> {
         let _kept_free = standard::kept_free();
@@ -119,7 +120,7 @@ impl Dialer {
             };
             let dialer = self.on_rail(rail);
             let opened = persistently_by(limit, Retry::Closed, || {
-                dialer.open_on(rail, Purpose::Bulk, lane, position, limit)
+                dialer.open_on(rail, Purpose::Bulk, lane, (position, generation), limit)
             });
             let not_opened = match opened {
                 Ok((line, theirs)) => return Ok((line, rail, theirs)),
@@ -148,11 +149,11 @@ impl Dialer {
         rail: usize,
         purpose: Purpose,
         lane: u8,
-        position: u64,
+        at: (u64, u64),
         deadline: Instant,
     ) -> Result<(Line, u64), NotOpened> {
         let stream = self.connect_on(rail, deadline)?;
-        self.open_over(stream, purpose, lane, position, deadline)
+        self.open_over(stream, purpose, lane, at, deadline)
     }
 
     // Connects on this rail.
@@ -221,20 +222,21 @@ impl Dialer {
         Ok((stream, rail))
     }
 
-    /// Makes a connection one of the session. Returns the other side's position too.
+    /// Makes a connection one of the session. Takes this side's position and its generation. Returns the other side's
+    /// position too.
     pub(super) fn open_over(
         &self,
         stream: TcpStream,
         purpose: Purpose,
         lane: u8,
-        position: u64,
+        (position, generation): (u64, u64),
         deadline: Instant,
     ) -> Result<(Line, u64), NotOpened> {
         let unreachable = |error: io::Error| self.unreachable(&error);
         let word = ClientWord {
             position,
             origin: stream.local_addr().ok(),
-            generation: 0,
+            generation,
         };
         let (line, preamble) = self.introduced(stream, purpose, lane, deadline)?;
         let theirs = self.prove(&line, &preamble, &word, deadline)?;
@@ -318,7 +320,12 @@ impl Dialer {
     ///
     /// # Errors
     /// As [`Dialer::open`]. Also if there is no memory to share, which does not fail the session.
-    pub(super) fn open_shared(&self, lane: u8, deadline: Instant) -> Result<Shared, WireError> {
+    pub(super) fn open_shared(
+        &self,
+        lane: u8,
+        generation: u64,
+        deadline: Instant,
+    ) -> Result<Shared, WireError> {
         let failed = |reason: String| WireError::Unreachable {
             address: self.address.clone(),
             reason,
@@ -335,7 +342,10 @@ impl Dialer {
         let line = Line::Clear(TcpStream::from(socket));
         // A Unix socket does not leave this machine, so nobody can intercept it. It needs no TLS.
         let preamble = self.introduce(&line, Purpose::SharedBulk, lane, deadline)?;
-        let word = ClientWord::default();
+        let word = ClientWord {
+            generation,
+            ..ClientWord::default()
+        };
         self.prove(&line, &preamble, &word, deadline)
             .map_err(|not_opened| not_opened.error)?;
         let (socket, _) = line.into_parts();

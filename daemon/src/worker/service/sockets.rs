@@ -226,7 +226,7 @@ fn prove(
     let mut word = ClientWord::default();
     let claim = |of: &ClientWord| {
         word = *of;
-        stage.claim(preamble)
+        stage.claim(preamble, of.generation)
     };
     let place = proof::prove(&line, &assignment.secret, bytes, deadline, claim)?;
     let connection = proof::connection(line, preamble, assignment.heartbeat_limit)?;

@@ -83,6 +83,8 @@ struct StageState {
     is_over: bool,
     /// Of a session that was parked.
     contents: Option<Arc<File>>,
+    /// The generation of the client's lanes, if the session was parked and its command connection has come.
+    generation: Option<u64>,
     is_parked: bool,
 }
 
@@ -559,14 +561,18 @@ impl Stage {
     }
 
     /// Claims the place for a connection that has proved the secret. Takes it from the connection before, which is
-    /// shut down. Returns how much of what the client sends for this place the session has, too.
+    /// shut down. `generation` is the client's, of its lanes. Returns how much of what the client sends for this place the session has, too.
     pub(super) fn claim(
         self: &Arc<Self>,
         preamble: &Introduction,
+        generation: u64,
     ) -> Result<(Claimed, u64), Verdict> {
         let (place, number, was_taken, session) = {
             let mut state = self.state.lock();
             let place = place(&state, preamble)?;
+            if place.is_of_lane() && !state.has_lanes_of(generation) {
+                return Err(Verdict::TooMany);
+            }
             let (number, was_taken) = place.take(&mut state, preamble);
             (place, number, was_taken, state.session.clone())
         };
@@ -594,11 +600,22 @@ impl Stage {
             }
             _ => 0,
         };
+        if matches!(place, Place::Commands) && position & WANTS_RECORD != 0 {
+            self.state.lock().generation = Some(generation);
+        }
         Ok((claimed, position))
     }
 }
 
 impl StageState {
+    /// Whether lanes of this generation are for this worker. A client that is slow to notice the end of the worker before
+    /// may still open that worker's lanes again, whose positions mean nothing here.
+    fn has_lanes_of(&self, generation: u64) -> bool {
+        let assignment = self.assignment.as_ref();
+        let restores = assignment.is_some_and(|assignment| assignment.restores.is_some());
+        !restores || self.generation == Some(generation)
+    }
+
     fn place(&mut self, line: Line) -> &mut Taken {
         match line {
             Line::Commands => &mut self.commands,
@@ -648,11 +665,14 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     fn stage() -> Arc<Stage> {
+        assigned(Assignment::of_test(SessionId([1; 16])))
+    }
+
+    fn assigned(assignment: Assignment) -> Arc<Stage> {
         let (_, channel) = handover::pair().unwrap();
         let (arrivals, _) = mpsc::channel();
         let stage = Stage::new(Endings::new().0, channel, arrivals, Scope::default());
-        let assigned = stage.assign(Assignment::of_test(SessionId([1; 16])));
-        assigned.unwrap();
+        stage.assign(assignment).unwrap();
         Arc::new(stage)
     }
 
@@ -686,7 +706,7 @@ mod tests {
             (preamble(Purpose::Peer, 0), Err(Verdict::Malformed)),
         ] {
             assert_eq!(stage.has_place(&preamble), expected, "{preamble:?}");
-            let claimed = stage.claim(&preamble).map(|(claimed, _)| {
+            let claimed = stage.claim(&preamble, 0).map(|(claimed, _)| {
                 let _ = claimed.keep();
             });
             assert_eq!(claimed, expected, "{preamble:?}");
@@ -694,10 +714,33 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_was_parked_takes_no_lane_of_the_worker_before() {
+        let stage = assigned(Assignment {
+            restores: Some(Restores::default()),
+            ..Assignment::of_test(SessionId([1; 16]))
+        });
+        let lane = preamble(Purpose::Bulk, 0);
+        let claim = |preamble: &Introduction, generation| {
+            let claimed = stage.claim(preamble, generation);
+            claimed.map(|(claimed, position)| {
+                let _ = claimed.keep();
+                position
+            })
+        };
+        for generation in [0, 1] {
+            assert_eq!(claim(&lane, generation), Err(Verdict::TooMany));
+        }
+        let commands = preamble(Purpose::Commands, 0);
+        assert_eq!(claim(&commands, 1), Ok(WANTS_RECORD));
+        assert_eq!(claim(&lane, 0), Err(Verdict::TooMany));
+        assert_eq!(claim(&lane, 1), Ok(0));
+    }
+
+    #[test]
     fn a_place_that_was_not_used_is_free_again() {
         let stage = stage();
         for preamble in [preamble(Purpose::Commands, 0), preamble(Purpose::Bulk, 1)] {
-            drop(stage.claim(&preamble));
+            drop(stage.claim(&preamble, 0));
             assert_eq!(stage.has_place(&preamble), Ok(()));
         }
     }

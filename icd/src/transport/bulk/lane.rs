@@ -40,6 +40,8 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 /// A bulk connection.
 pub(super) struct Lane {
     number: u8,
+    // See [`Bulk::generation`].
+    generation: u64,
     // The rail of the present connection.
     rail: AtomicUsize,
     // Used only if the server has several rails.
@@ -432,7 +434,10 @@ impl Lane {
                     };
                 };
                 let begun = Instant::now();
-                match (bulk.dialer).open_lane(self.number, stopped.position, begun + OPEN_LIMIT) {
+                let (position, deadline) = (stopped.position, begun + OPEN_LIMIT);
+                let opened =
+                    (bulk.dialer).open_lane(self.number, position, self.generation, deadline);
+                match opened {
                     Ok((line, rail, theirs)) => {
                         self.rail.store(rail, Ordering::Relaxed);
                         resumed.install(stopped, line.into(), theirs);

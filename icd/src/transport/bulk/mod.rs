@@ -20,7 +20,7 @@ pub mod rows;
 mod table;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_lane::Beside;
@@ -81,6 +81,8 @@ impl Drop for Guard<'_> {
 /// The bulk side of a session.
 pub(super) struct Bulk {
     dialer: Dialer,
+    // Number of workers that have taken the place of another. Changed under the state's lock.
+    generation: AtomicU64,
     lane_count: u32,
     gauge: Arc<Gauge>,
     // Detects whether small commands share the network link with the lanes.
@@ -161,6 +163,7 @@ impl Bulk {
         }
         Bulk {
             dialer,
+            generation: AtomicU64::new(0),
             gauge,
             beside: Beside::default(),
             most: settings.pacing,
@@ -423,6 +426,7 @@ impl Bulk {
     /// [`Bulk::open_if_needed`] or the next transfer. Returns whether bytes are missing that nobody has any more.
     pub(super) fn begin_anew(&self) -> bool {
         let mut state = self.state.lock();
+        self.generation.fetch_add(1, Ordering::AcqRel);
         for lane in state.lanes.drain(..) {
             lane.retire();
         }
@@ -436,6 +440,12 @@ impl Bulk {
         self.unsent
             .store(state.table.ready() > 0, Ordering::Release);
         state.table.awaits_bytes()
+    }
+
+    /// The generation of the lanes. The worker in the place of another one accepts no lane of an earlier generation,
+    /// whose positions mean nothing to it.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// After [`Bulk::begin_anew`]: opens the lanes if transfers wait for them.

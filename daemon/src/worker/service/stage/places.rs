@@ -58,6 +58,11 @@ pub(super) enum Place {
 }
 
 impl Place {
+    /// Whether this is the place of a bulk lane.
+    pub(super) fn is_of_lane(self) -> bool {
+        matches!(self, Place::Lane(_) | Place::SharedLane(_))
+    }
+
     /// Takes the place. Returns the number of the connection in it, and whether there was one before.
     pub(super) fn take(self, state: &mut StageState, preamble: &Introduction) -> (u64, bool) {
         let taken = match self {

@@ -25,9 +25,10 @@ use crate::transport::thread;
 /// no error until one does.
 pub(in crate::transport::bulk) fn open_all(owner: &Arc<dyn Owner>, ahead: bool) {
     let opener = Arc::clone(owner);
+    let generation = owner.bulk().generation();
     let started = thread::spawn("cw-bulk-open", Stack::Small, move || {
-        if !open_shared(&opener) {
-            open_tcp(&opener, ahead);
+        if !open_shared(&opener, generation) {
+            open_tcp(&opener, ahead, generation);
         }
     });
     if let Err(error) = started {
@@ -45,12 +46,13 @@ pub(in crate::transport::bulk) fn open_all(owner: &Arc<dyn Owner>, ahead: bool) 
     }
 }
 
-fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool) {
+fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool, generation: u64) {
     let mut lane = 0;
     let mut attempts = Attempts::new(owner.bulk(), 0);
-    while lane < owner.bulk().lane_count {
+    // The lanes of another generation are opened on another thread.
+    while lane < owner.bulk().lane_count && owner.bulk().generation() == generation {
         let begun = Instant::now();
-        match open(owner, lane as u8) {
+        match open(owner, lane as u8, generation) {
             Ok(()) => {
                 lane += 1;
                 attempts = Attempts::new(owner.bulk(), lane as u8);
@@ -81,7 +83,7 @@ pub(super) fn cannot_open(owner: &dyn Owner, error: &WireError) {
 
 // Opens lanes through shared memory, at most one for every two processors, since both ends need one to
 // copy. Returns false if there is none; the reason appears only in the debug log.
-fn open_shared(owner: &Arc<dyn Owner>) -> bool {
+fn open_shared(owner: &Arc<dyn Owner>, generation: u64) -> bool {
     if !owner.bulk().dialer.shares_memory() {
         return false;
     }
@@ -90,11 +92,14 @@ fn open_shared(owner: &Arc<dyn Owner>) -> bool {
     for lane in 0..lanes {
         let opened = Crew::start(owner).and_then(|crew| {
             let deadline = Instant::now() + OPEN_LIMIT;
-            let shared = owner.bulk().dialer.open_shared(lane as u8, deadline)?;
+            let dialer = &owner.bulk().dialer;
+            let shared = dialer.open_shared(lane as u8, generation, deadline)?;
             Ok((crew, shared))
         });
         match opened {
-            Ok((crew, shared)) => crew.take(owner, lane as u8, 0, Stream::Shared(shared)),
+            Ok((crew, shared)) => {
+                crew.take(owner, lane as u8, generation, 0, Stream::Shared(shared));
+            }
             Err(error) => {
                 tracing::debug!(lane, %error, "cannot open a bulk lane through shared memory");
                 return lane > 0;
@@ -105,11 +110,12 @@ fn open_shared(owner: &Arc<dyn Owner>) -> bool {
     true
 }
 
-fn open(owner: &Arc<dyn Owner>, lane: u8) -> Result<(), WireError> {
+fn open(owner: &Arc<dyn Owner>, lane: u8, generation: u64) -> Result<(), WireError> {
     let crew = Crew::start(owner)?;
     let deadline = Instant::now() + OPEN_LIMIT;
-    let (line, rail, _) = owner.bulk().dialer.open_lane(lane, 0, deadline)?;
-    crew.take(owner, lane, rail, line.into());
+    let dialer = &owner.bulk().dialer;
+    let (line, rail, _) = dialer.open_lane(lane, 0, generation, deadline)?;
+    crew.take(owner, lane, generation, rail, line.into());
     Ok(())
 }
 
@@ -146,7 +152,14 @@ impl Crew {
     }
 
     // Gives the opened lane to the threads.
-    fn take(self, owner: &Arc<dyn Owner>, number: u8, rail: usize, stream: Stream) {
+    fn take(
+        self,
+        owner: &Arc<dyn Owner>,
+        number: u8,
+        generation: u64,
+        rail: usize,
+        stream: Stream,
+    ) {
         let writing = Mutex::new(Writing {
             scratch: Scratch::default(),
             pace: owner.bulk().pace(&stream),
@@ -167,6 +180,7 @@ impl Crew {
         };
         let lane = Arc::new(Lane {
             number,
+            generation,
             rail: AtomicUsize::new(rail),
             watch: Mutex::default(),
             answers: AtomicU64::new(0),
@@ -177,8 +191,8 @@ impl Crew {
         });
         {
             let mut state = owner.bulk().state.lock();
-            if state.table.is_closed() {
-                // The session ended while the lane was being opened. Its shutdown did not find the lane.
+            if state.table.is_closed() || owner.bulk().generation() != generation {
+                // The session or its worker ended while the lane was being opened, and did not find the lane.
                 lane.stream().shut_down();
                 return;
             }
