@@ -239,10 +239,11 @@ impl World<'_> {
     }
 }
 
-/// Number of command connections of each node so far.
+/// Number of heartbeat connections of each node so far. A session opens its heartbeat connection after that of its
+/// commands.
 fn sessions(sides: &Sides) -> Vec<u64> {
     let forwarders = sides.daemons().iter().map(|of| of.forwarder());
-    let count = |of: Arc<Forwarder>| of.counts().of(Purpose::Commands);
+    let count = |of: Arc<Forwarder>| of.counts().of(Purpose::Heartbeat);
     forwarders.map(|of| of.map_or(0, count)).collect()
 }
 
@@ -255,7 +256,7 @@ fn wait_for_sessions(sides: &Sides, before: Vec<u64>, ended: &mpsc::Receiver<()>
         let opened = opened.count();
         if opened > 0 {
             let since: Instant = *first.get_or_insert_with(Instant::now);
-            // Heartbeats and lanes follow the commands.
+            // Lanes follow.
             if opened == now.len() || since.elapsed() > OPENS_WITHIN {
                 return ended.recv_timeout(5 * LOOK) == Err(RecvTimeoutError::Timeout);
             }
