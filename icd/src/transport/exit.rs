@@ -40,9 +40,14 @@ pub(super) fn register(core: &Arc<Core>) {
 fn end() {
     // From here on, sessions end because the program ends. Such losses are not reported.
     IS_ENDING.store(true, Ordering::SeqCst);
+    let last = LAST.get();
+    if last.is_some() {
+        // A session that cannot be resumed says no farewell, so its commands are written here.
+        at_exit_flush();
+    }
     // Before a lease is released. A session that its lease ends keeps no builds for later programs.
     say_farewell();
-    if let Some(last) = LAST.get() {
+    if let Some(last) = last {
         last();
     }
 }

@@ -561,7 +561,8 @@ impl Stage {
     }
 
     /// Claims the place for a connection that has proved the secret. Takes it from the connection before, which is
-    /// shut down. `generation` is the client's, of its lanes. Returns how much of what the client sends for this place the session has, too.
+    /// shut down. `generation` is the client's, of its lanes. Returns how much of what the client sends for this place
+    /// the session has, too.
     pub(super) fn claim(
         self: &Arc<Self>,
         preamble: &Introduction,
