@@ -2,8 +2,6 @@
 //!
 //! Program and node have a host each in a network of two. The node's host has two addresses.
 
-use std::ptr::null_mut;
-
 use causeway_network::{Host, Network};
 
 use crate::frames::servers::*;
@@ -61,13 +59,7 @@ fn an_address_that_falls_silent_costs_no_byte_and_no_error() {
     }
     let program = || {
         assert_eq!(names(), ["A"]);
-        let device = first_device();
-        let mut cl = Fixture {
-            device,
-            context: context(device).expect("a context"),
-            queue: null_mut(),
-        };
-        cl.queue = cl.another_queue(0);
+        let cl = Fixture::on(first_device());
         let buffer = cl.buffer(CL_MEM_READ_WRITE, SIZE);
         cl.write(buffer, 0, &pattern(1, SIZE));
         // Lanes are on both addresses, commands on the first, and after the second cut on the second.

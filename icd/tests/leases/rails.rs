@@ -1,7 +1,6 @@
 //! Tests a leased node that advertises two addresses: lanes use both, and one that dies costs neither bytes nor an error.
 
 use std::net::SocketAddr;
-use std::ptr::null_mut;
 use std::sync::Arc;
 
 use causeway_cutter::{Forwarder, Purpose, Target};
@@ -42,12 +41,7 @@ fn all_addresses_of_a_leased_node_that_lead_to_it_are_used() {
 
     assert_eq!(names(), ["A"]);
     let device = devices()[0];
-    let mut cl = Fixture {
-        device,
-        context: context(device).expect("a context"),
-        queue: null_mut(),
-    };
-    cl.queue = cl.another_queue(0);
+    let cl = Fixture::on(device);
     let buffer = cl.buffer(CL_MEM_READ_WRITE, SIZE);
     cl.write(buffer, 0, &pattern(1, SIZE));
     let lanes = || ways.each_ref().map(|way| way.connected(Purpose::Lane));

@@ -216,7 +216,11 @@ pub struct Fixture {
 impl Fixture {
     /// Makes a context with an in-order queue.
     pub fn new() -> Fixture {
-        let device = device();
+        Fixture::on(device())
+    }
+
+    /// Makes a context of this device with an in-order queue.
+    pub fn on(device: cl_device_id) -> Fixture {
         let context = make!(clCreateContext(
             null(),
             1,
