@@ -4,6 +4,9 @@
 //! supervisor writes `ID.session`, with the session's secret and key. Both are readable for the daemon's user only, and
 //! go away when the client comes back, or after [`KEPT`]. Nothing of them is logged.
 //!
+//! A session that its daemon has ended without parking it has `ID.session` alone, with the reason. The next daemon reads
+//! and removes that file when it starts.
+//!
 //! The directory also has the node's uuid. The next daemon takes it over, and with it the place where programs of this
 //! host find it. While a daemon runs, it locks that file, so no other daemon has the directory.
 //!
@@ -67,6 +70,9 @@ pub(super) struct Ticket {
     user: Option<String>,
     #[prost(uint64, tag = "7")]
     pub(super) restart_ms: u64,
+    /// Why the session was not parked and is lost.
+    #[prost(string, optional, tag = "8")]
+    pub(super) lost: Option<String>,
 }
 
 impl Ticket {
@@ -85,6 +91,7 @@ impl Ticket {
             address: holder.address.map(|of| of.to_string()).unwrap_or_default(),
             user: holder.user.clone(),
             restart_ms: u64::try_from(restart.as_millis()).unwrap_or(u64::MAX),
+            lost: None,
         }
     }
 
@@ -134,8 +141,11 @@ impl ParkedSessions {
         create(&self.path(id, CONTENTS))
     }
 
-    /// Writes a session, whose contents are written.
+    /// Writes a session, whose contents are written. Removes the contents of one that is lost.
     pub(super) fn keep(&self, id: &SessionId, ticket: &Ticket) -> io::Result<()> {
+        if ticket.lost.is_some() {
+            self.remove(id, CONTENTS);
+        }
         let unfinished = self.path(id, UNFINISHED);
         let ticket = ticket.encode_to_vec();
         let mut file = OpenOptions::new().write(true).open(&unfinished)?;
@@ -154,12 +164,16 @@ impl ParkedSessions {
     /// Removes the files of a session.
     pub(super) fn discard(&self, id: &SessionId) {
         for kind in KINDS {
-            match fs::remove_file(self.path(id, kind)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(%error, session = ?id, "cannot remove a file of a parked session");
-                }
-                _ => {}
+            self.remove(id, kind);
+        }
+    }
+
+    fn remove(&self, id: &SessionId, kind: &str) {
+        match fs::remove_file(self.path(id, kind)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, session = ?id, "cannot remove a file of a parked session");
             }
+            _ => {}
         }
     }
 

@@ -11,8 +11,8 @@ use super::managed::Managed;
 use super::readiness::Readiness;
 use super::workers::Workers;
 
-/// How long a daemon that ends waits for the clients of its last sessions to come back. Most of those that do not are
-/// programs that were killed behind a tunnel.
+/// How long a daemon that ends waits for the clients of its last sessions to come back, if it cannot park these. Most of
+/// those that do not are programs that were killed behind a tunnel.
 const AWAY_WITHIN: Duration = Duration::from_secs(5);
 /// Time for workers to leave by themselves before they are killed.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);

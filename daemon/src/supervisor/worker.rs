@@ -89,7 +89,7 @@ pub(super) struct Worker {
     /// How far the session was when the worker had parked it.
     parked: OnceLock<Restores>,
     /// Set when the worker was asked to park its session, until it says that it cannot.
-    is_parking: AtomicBool,
+    is_parking: watch::Sender<bool>,
     /// Why the session cannot be parked.
     not_parked: OnceLock<String>,
     warmth: Mutex<Warmth>,
@@ -175,7 +175,7 @@ impl Worker {
             said: OnceLock::new(),
             loss: OnceLock::new(),
             parked: OnceLock::new(),
-            is_parking: AtomicBool::new(false),
+            is_parking: watch::Sender::default(),
             not_parked: OnceLock::new(),
             warmth: Mutex::default(),
         }
@@ -569,21 +569,27 @@ impl Worker {
         *self.away.borrow()
     }
 
-    /// Waits until the client is away.
+    /// Returns whether the daemon has a reason to wait: the client is here, or the worker parks the session.
+    pub(super) fn is_worth_waiting_for(&self) -> bool {
+        self.away_since().is_none() || self.is_parking()
+    }
+
+    /// Waits until [`Self::is_worth_waiting_for`] may have changed to false.
     pub(super) async fn leaves(&self) {
-        // The sender is here, so this cannot fail.
+        // The senders are here, so this cannot fail.
         let _ = self.away.subscribe().wait_for(Option::is_some).await;
+        let _ = self.is_parking.subscribe().wait_for(|parks| !parks).await;
     }
 
     /// Asks the worker to park its session.
     pub(super) fn park(&self, contents: OwnedFd) -> io::Result<()> {
-        self.is_parking.store(true, Ordering::Relaxed);
+        self.is_parking.send_replace(true);
         self.send(&ToWorker::Park { contents })
     }
 
     /// Notes why the session cannot be parked.
     pub(super) fn cannot_park(&self, reason: String) {
-        self.is_parking.store(false, Ordering::Relaxed);
+        self.is_parking.send_replace(false);
         tracing::warn!(
             session = ?self.serves.get().map(|(session, _)| *session),
             worker = self.serial,
@@ -593,14 +599,22 @@ impl Worker {
         let _ = self.not_parked.set(reason);
     }
 
-    /// Returns why the session could not be parked, if the worker was asked to park it.
+    /// Returns why the session is not parked, if the worker was asked to park it.
     pub(super) fn not_parked(&self) -> Option<&str> {
+        if self.is_parking() {
+            return Some(match self.away_since() {
+                Some(_) => "its program was away and has not come back in time (`drain_limit`)",
+                None => {
+                    "its commands have not ended, or its program has not received everything, in time (`drain_limit`)"
+                }
+            });
+        }
         self.not_parked.get().map(String::as_str)
     }
 
     /// Returns whether the worker parks its session, or has done so.
     pub(super) fn is_parking(&self) -> bool {
-        self.is_parking.load(Ordering::Relaxed)
+        *self.is_parking.borrow()
     }
 
     /// Returns how far the session was when the worker had parked it; `None` if it has not.

@@ -170,13 +170,13 @@ impl WorkersState {
         served.samples().for_each(|sample| self.usage.end(sample));
         self.past = self.past.plus(served.entry.figures());
         self.resumed += served.worker.resumed();
-        if self.parked.takes(id, &served) {
+        let reason = worker.end_reason().map(str::to_owned);
+        let label = || ending(worker, served.entry.ending(), status);
+        let reason = reason.unwrap_or_else(|| describe_end(label(), status));
+        if self.parked.takes(id, &served, &reason) {
             return Some((id, served));
         }
         if worker.resumes() {
-            let reason = worker.end_reason().map(str::to_owned);
-            let label = || ending(worker, served.entry.ending(), status);
-            let reason = reason.unwrap_or_else(|| describe_end(label(), status));
             self.ended
                 .add(id, served.secret.clone(), reason, Instant::now());
         }

@@ -56,6 +56,10 @@ impl Node {
         files
     }
 
+    fn kinds(&self) -> Vec<String> {
+        self.files().into_iter().map(|(kind, _)| kind).collect()
+    }
+
     /// The contents that a process keeps on the disk, because it has opened them. Only root sees all processes' files.
     fn opened(&self) -> Vec<PathBuf> {
         let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
@@ -221,9 +225,8 @@ fn a_session_goes_on_where_it_was_parked() {
     ]);
     contents(&mut session, 12);
     let address = end_parked(daemon, &mut session);
+    assert_eq!(node.kinds(), ["contents", "session"]);
     let files = node.files();
-    let kinds: Vec<&str> = files.iter().map(|(kind, _)| &kind[..]).collect();
-    assert_eq!(kinds, ["contents", "session"]);
     let modes = files
         .iter()
         .map(|(_, path)| fs::metadata(path).unwrap().mode() & 0o777);
@@ -293,6 +296,51 @@ fn a_command_that_waits_for_the_client_is_waited_for() {
     come_back(&mut session, record(&[]));
     session.send(vec![read(30, vec![])]);
     assert_eq!(&contents(&mut session, 30)[..], CONTENTS);
+}
+
+#[test]
+fn a_client_that_is_away_is_waited_for() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let mut session = node.session(&daemon);
+    session.leave();
+    // On its way when the network fails.
+    session.send(vec![read(12, vec![])]);
+    let address = daemon.address.clone();
+    let ended = std::thread::spawn(|| daemon.terminate());
+    // Longer than the daemon waits for the clients of sessions that cannot be parked.
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(!ended.is_finished());
+    session.resume().unwrap();
+    assert_eq!(&contents(&mut session, 12)[..], CONTENTS);
+    park(&mut session);
+    assert!(ended.join().unwrap());
+    let _daemon = node.daemon(&address, FAKE, "30");
+    assert_eq!(come_back(&mut session, record(&[])), 5);
+    session.send(vec![read(30, vec![])]);
+    assert_eq!(&contents(&mut session, 30)[..], CONTENTS);
+}
+
+#[test]
+fn a_client_that_comes_back_too_late_is_told_why_its_session_is_lost() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "1");
+    let mut session = node.session(&daemon);
+    let address = daemon.address.clone();
+    let mut here = node.session(&daemon);
+    session.leave();
+    let ended = std::thread::spawn(|| daemon.terminate());
+    // This one does not stand.
+    let reason = close_reason(&mut here);
+    assert!(reason.contains("has not received everything"), "{reason}");
+    assert!(ended.join().unwrap());
+    assert_eq!(node.kinds(), ["session", "session"]);
+    let _daemon = node.daemon(&address, FAKE, "30");
+    let reason = session.end_reason();
+    assert!(reason.contains("has not come back"), "{reason}");
+    let refused = session.connect(Purpose::Commands, session.handled).err();
+    assert_eq!(refused, Some(Verdict::UnknownSession));
+    assert!(node.files().is_empty());
 }
 
 #[test]
@@ -369,7 +417,7 @@ fn ends_unparked(node: &Node, daemon: Daemon, session: &mut Resuming, expected: 
     );
     assert!(reason.contains(expected), "{reason}");
     assert!(ended.join().unwrap());
-    assert!(node.files().is_empty());
+    assert_eq!(node.kinds(), ["session"]);
 }
 
 #[test]
@@ -401,7 +449,7 @@ fn a_session_goes_on_if_the_disk_is_full() {
     let reason = close_reason(&mut session);
     assert!(reason.contains("File too large"), "{reason}");
     assert!(ended.join().unwrap());
-    assert!(node.files().is_empty());
+    assert_eq!(node.kinds(), ["session"]);
 }
 
 #[test]

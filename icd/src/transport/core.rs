@@ -77,8 +77,6 @@ struct Resume {
     /// The latest generation of which a connection broke. Generation 0 is not looked at.
     broken: AtomicU64,
     resumed: AtomicU64,
-    /// Whether the worker has parked the session, and this end has not left it yet.
-    is_parked: AtomicBool,
     /// Whether the bulk transfers have begun anew with the worker in the place of the last one that asked to stand.
     is_anew: AtomicBool,
     acknowledging: Mutex<Acknowledging>,
@@ -104,10 +102,6 @@ struct Acknowledging {
 pub(super) enum NotResumed {
     #[error(transparent)]
     Impossible(#[from] Impossible),
-    #[error(
-        "the node's daemon was started anew before all bytes of finished transfers had arrived"
-    )]
-    Incomplete,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -296,7 +290,15 @@ impl Core {
         }
         self.outbox.applied(batch.applied);
         (batch.applied, batch.number) = (0, 0);
-        self.handle_parking(std::mem::take(&mut batch.parking))?;
+        let parks = self.handle_parking(std::mem::take(&mut batch.parking))?;
+        if let Some(resume) = &self.resume {
+            resume.acknowledging.lock().window.end();
+        }
+        if parks {
+            // The worker waits until this end has everything.
+            self.acknowledge();
+            self.flusher.wake();
+        }
         match std::mem::take(&mut batch.close_reason) {
             none if none.is_empty() => Ok(()),
             close_reason => {
@@ -309,10 +311,10 @@ impl Core {
         }
     }
 
-    // Handles how far the worker is with parking the session.
-    fn handle_parking(&self, parking: i32) -> Result<(), String> {
+    // Handles how far the worker is with parking the session. Returns whether the worker has said anything.
+    fn handle_parking(&self, parking: i32) -> Result<bool, String> {
         match Parking::try_from(parking) {
-            Ok(Parking::No) => return Ok(()),
+            Ok(Parking::No) => return Ok(false),
             Ok(Parking::Stand) if self.outbox.stand() => {
                 if let Some(resume) = &self.resume {
                     resume.is_anew.store(false, Ordering::Release);
@@ -324,28 +326,13 @@ impl Core {
                 self.outbox.go_on();
             }
             Ok(Parking::Done) if self.outbox.stands() => {
-                if let Some(resume) = &self.resume {
-                    resume.is_parked.store(true, Ordering::Release);
-                }
-                self.leave_if_parked();
+                self.break_off(self.generation(), PARKED.to_owned());
             }
             Ok(Parking::Stand | Parking::Done) | Err(_) => {
                 return Err("the node parks a session that cannot be parked".to_owned());
             }
         }
-        // The worker waits until this end has heard everything.
-        self.acknowledge();
-        self.flusher.wake();
-        Ok(())
-    }
-
-    /// Leaves the worker if it has parked the session and all bytes of finished transfers are there.
-    pub(super) fn leave_if_parked(&self) {
-        let parked = self.resume.as_ref().map(|resume| &resume.is_parked);
-        if parked.is_some_and(|parked| parked.load(Ordering::Acquire)) && !self.bulk.awaits_bytes()
-        {
-            self.break_off(self.generation(), PARKED.to_owned());
-        }
+        Ok(true)
     }
 
     /// Whether the daemon ends and may be started anew.
@@ -373,12 +360,26 @@ impl Core {
 
     /// Tells the worker which event batches were handled, if there are new ones. Does not wait.
     pub(super) fn acknowledge(&self) {
-        self.send_acknowledgement(Received::next_acknowledgement);
+        let complete = self.complete();
+        self.send_acknowledgement(|window| window.next_acknowledgement(complete));
     }
 
     /// Tells the worker again which event batches were handled, so that something crosses the connection. Does not wait.
     pub(super) fn acknowledge_again(&self) {
-        self.send_acknowledgement(|window| Some(window.repeated_acknowledgement()));
+        let complete = self.complete();
+        self.send_acknowledgement(|window| Some(window.repeated_acknowledgement(complete)));
+    }
+
+    // The number of the last event batch of which this end has everything. The worker of a session that is being parked
+    // ends once it knows that number of its last batch, so the bytes of ended transfers belong to everything then.
+    fn complete(&self) -> u64 {
+        let Some(resume) = &self.resume else { return 0 };
+        // Before the look at the bytes, which says nothing about later batches.
+        let handled = resume.acknowledging.lock().window.handled();
+        match self.outbox.stands() && self.bulk.awaits_bytes() {
+            true => 0,
+            false => handled,
+        }
     }
 
     // Tells the worker that the connections end because one has broken, and not because the program was killed.
@@ -489,15 +490,15 @@ impl Core {
         true
     }
 
-    /// The number of the last event batch that was handled.
-    pub(super) fn handled(&self) -> u64 {
-        let resume = self.resume.as_ref();
-        resume.map_or(0, |resume| resume.acknowledging.lock().window.handled())
+    /// The number of an event batch. The worker sends those behind it again on a new connection.
+    pub(super) fn position(&self) -> u64 {
+        let (resume, complete) = (self.resume.as_ref(), self.complete());
+        resume.map_or(0, |of| of.acknowledging.lock().window.position(complete))
     }
 
     /// How far the session has come, as far as this side knows.
     pub(super) fn positions(&self) -> Positions {
-        (self.outbox.known_applied(), self.handled())
+        (self.outbox.known_applied(), self.position())
     }
 
     /// The generation of bulk lanes if the next worker wants the record.
@@ -529,9 +530,8 @@ impl Core {
         // The connection may break again before the worker is whole.
         let is_anew = position & WANTS_RECORD != 0 && !resume.is_anew.swap(true, Ordering::AcqRel);
         if is_anew && self.bulk.begin_anew() {
-            return Err(NotResumed::Incomplete);
+            return Err(Impossible::NotRestored.into());
         }
-        resume.is_parked.store(false, Ordering::Release);
         // The outbox is closed, so after the last writer nobody writes before it is opened again.
         let writer = self.outbox.writer();
         self.replace_commands(resume, commands, generation)?;

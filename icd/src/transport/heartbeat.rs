@@ -129,7 +129,6 @@ impl Read for Noting<'_, '_> {
         self.look()?;
         let count = read?;
         self.core.acknowledge();
-        self.core.leave_if_parked();
         Ok(count)
     }
 }

@@ -1,7 +1,8 @@
 //! Which event batches were handled, and when the worker is told. After a break, the worker sends again what it does
 //! not know to be handled.
 //!
-//! Pure. Invariant: every batch is handled once, in the order of the numbers.
+//! Pure. Which batches are *complete*, so that the worker may be told, is the caller's to say. Invariant: every batch is
+//! handled once, in the order of the numbers.
 #![forbid(unsafe_code)]
 
 /// The worker is told after this many bytes.
@@ -12,6 +13,7 @@ const BATCHES: u64 = 256;
 /// The received event batches; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Received {
+    begun: u64,
     handled: u64,
     acknowledged: u64,
     // Bytes since the last acknowledgement.
@@ -19,22 +21,27 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Whether the batch with this number is to be handled now. Counts it then.
+    /// Whether the batch with this number is to be handled now. [`Received::end`] must follow then.
     ///
     /// # Errors
     /// A batch before it is missing.
     pub(super) fn is_next(&mut self, number: u64) -> Result<bool, String> {
-        if number != 0 && number <= self.handled {
+        if number != 0 && number <= self.begun {
             return Ok(false);
         }
-        if number != self.handled + 1 {
+        if number != self.begun + 1 {
             return Err(format!(
                 "the node sent event batch {number} after batch {}",
-                self.handled
+                self.begun
             ));
         }
-        self.handled = number;
+        self.begun = number;
         Ok(true)
+    }
+
+    /// Records that the batch was handled.
+    pub(super) fn end(&mut self) {
+        self.handled = self.begun;
     }
 
     /// Counts the bytes of a batch. Returns whether it is time to acknowledge.
@@ -43,17 +50,24 @@ impl Received {
         self.bytes >= BYTES || self.handled - self.acknowledged >= BATCHES
     }
 
-    /// The number to acknowledge, if it is a new one. It then counts as acknowledged.
-    pub(super) fn next_acknowledgement(&mut self) -> Option<u64> {
+    /// The number to acknowledge, if the batches up to `complete` are and that is new. It then counts as acknowledged.
+    pub(super) fn next_acknowledgement(&mut self, complete: u64) -> Option<u64> {
         self.bytes = 0;
-        let is_new = self.handled > self.acknowledged;
-        self.acknowledged = self.handled;
-        is_new.then_some(self.handled)
+        let is_new = complete > self.acknowledged;
+        self.acknowledged = self.position(complete);
+        is_new.then_some(complete)
     }
 
     /// The number to acknowledge, even if it is not a new one.
-    pub(super) fn repeated_acknowledgement(&mut self) -> u64 {
-        self.next_acknowledgement().unwrap_or(self.handled)
+    pub(super) fn repeated_acknowledgement(&mut self, complete: u64) -> u64 {
+        self.next_acknowledgement(complete);
+        self.acknowledged
+    }
+
+    /// The number for a new connection: the worker sends everything behind it again. Never less than what was
+    /// acknowledged.
+    pub(super) fn position(&self, complete: u64) -> u64 {
+        self.acknowledged.max(complete)
     }
 
     /// The number of the last handled batch.
@@ -74,23 +88,42 @@ mod tests {
         assert_eq!(received.is_next(1), Ok(false));
         assert_eq!(received.is_next(2), Ok(true));
         assert!(received.is_next(4).is_err());
+        assert_eq!(received.handled(), 0);
+        received.end();
         assert_eq!(received.handled(), 2);
     }
 
     #[test]
     fn the_worker_is_told_after_many_bytes_or_many_batches_and_once() {
         let mut received = Received::default();
-        assert_eq!(received.next_acknowledgement(), None);
-        received.is_next(1).unwrap();
+        assert_eq!(received.next_acknowledgement(0), None);
+        let mut next = |received: &mut Received| {
+            received.is_next(received.begun + 1).unwrap();
+            received.end();
+        };
+        next(&mut received);
         assert!(!received.note(BYTES - 1));
         assert!(received.note(1));
-        assert_eq!(received.next_acknowledgement(), Some(1));
-        assert_eq!(received.next_acknowledgement(), None);
-        for number in 2..=BATCHES {
-            received.is_next(number).unwrap();
+        assert_eq!(received.next_acknowledgement(1), Some(1));
+        assert_eq!(received.next_acknowledgement(1), None);
+        for _ in 2..=BATCHES {
+            next(&mut received);
             assert!(!received.note(1));
         }
-        received.is_next(BATCHES + 1).unwrap();
+        next(&mut received);
         assert!(received.note(1));
+    }
+
+    #[test]
+    fn what_is_not_complete_is_neither_acknowledged_nor_claimed() {
+        let mut received = Received::default();
+        received.is_next(1).unwrap();
+        received.end();
+        assert_eq!((received.position(0), received.position(1)), (0, 1));
+        assert_eq!(received.next_acknowledgement(0), None);
+        assert_eq!(received.next_acknowledgement(1), Some(1));
+        assert_eq!(received.next_acknowledgement(0), None);
+        assert_eq!(received.repeated_acknowledgement(0), 1);
+        assert_eq!(received.position(0), 1);
     }
 }

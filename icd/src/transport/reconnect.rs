@@ -272,7 +272,7 @@ impl Redialer {
         let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;
         let stream = dialer.connect_to(&rail.peer, deadline);
         let stream = stream.map_err(|not_opened| failed(not_opened, !core.may_restart()))?;
-        let (commands, position) = open(stream, self.commands, core.handled())?;
+        let (commands, position) = open(stream, self.commands, core.position())?;
         let heartbeat = Arc::new(heartbeat);
         match core.go_on(commands, Arc::clone(&heartbeat), position) {
             Ok(again) => {
@@ -285,9 +285,7 @@ impl Redialer {
                 core.break_off(core.generation(), reason.clone());
                 Err(Failed::ForNow(reason))
             }
-            Err(error @ (NotResumed::Impossible(_) | NotResumed::Incomplete)) => {
-                Err(Failed::ForGood(error.to_string()))
-            }
+            Err(NotResumed::Impossible(error)) => Err(Failed::ForGood(error.to_string())),
         }
     }
 

@@ -7,7 +7,9 @@ use causeway::transport::Session;
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{CreateBuffer, EventBatch, ObjectKind, Parking, Recorded, Release};
 use causeway_proto::preamble::{Verdict, WANTS_RECORD};
+use causeway_proto::region::Region;
 
+use crate::frames::fake_node::bulk::{Bulk, EVENT, pattern, send, wait_for};
 use crate::frames::fake_node::upper::{Upper, command, completed, number};
 use crate::frames::fake_node::{FakeNode, FakeWorker, Faults};
 
@@ -167,4 +169,41 @@ fn another_worker_that_lacks_commands_ends_the_session() {
         let loss = upper.loss().to_string();
         assert!(loss.contains("another worker"), "{loss}");
     }
+}
+
+#[test]
+fn a_batch_is_acknowledged_when_the_bytes_of_its_transfers_have_arrived() {
+    let mut bulk = Bulk::new(Faults {
+        bulk_connections: 1,
+        ..parks()
+    });
+    let bytes = pattern(3000);
+    let mut memory = vec![0; bytes.len()];
+    bulk.download(&mut memory, Region::linear(0, 3000).unwrap());
+    let lane = bulk.fake.lane();
+    bulk.worker.send(completed(EVENT.0, 0));
+    bulk.worker.send(says(Parking::Stand));
+    until_it_stands(&mut bulk.worker);
+    // All connections break. The client does not claim the last batch, although it has handled that.
+    bulk.worker.die();
+    let mut worker = bulk.fake.worker();
+    assert!(*bulk.fake.positions().last().unwrap() < 2);
+    drop(lane);
+    worker.send(EventBatch {
+        number: 2,
+        ..says(Parking::Stand)
+    });
+    until_it_stands(&mut worker);
+    let mut lane = bulk.fake.lane();
+    send(&mut lane, &bytes, 0, 3000);
+    assert_eq!(bulk.upper.completion(EVENT.0).status, 0);
+    assert!(memory == bytes);
+    wait_for(|| bulk.fake.acknowledged() == 2);
+    // The worker parks the session only now, and the client goes to the next one.
+    bulk.fake.set_position(WANTS_RECORD);
+    worker.send(says(Parking::Done));
+    assert!(worker.try_receive().is_none());
+    let mut worker = bulk.fake.worker();
+    assert_eq!(worker.receive().recorded(), Recorded::Last);
+    assert!(bulk.session.is_lost().is_none());
 }

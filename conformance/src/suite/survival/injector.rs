@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_cutter::{Cut, Forwarder, Hold, Purpose};
@@ -129,13 +130,7 @@ impl Injector {
             Kind::ClientStopped => stopped = Some(world.program),
             Kind::WorkerStopped => stopped = world.worker(node, choice),
             Kind::ManagerStopped => drop(world.sides.cluster().map(|of| of.stop(true))),
-            Kind::Restart => {
-                // The daemon parks its sessions only while their clients hear it.
-                world.undo(|_| true);
-                if let Some(Err(error)) = world.sides.daemons().get(node).map(|of| of.restart()) {
-                    eprintln!("conformance: {error}");
-                }
-            }
+            Kind::Restart => world.restart(node),
             Kind::Silence | Kind::OneWay | Kind::LinkSilence => {}
         }
         if let Some(stopped) = stopped {
@@ -181,6 +176,23 @@ impl World<'_> {
         let workers = super::workers_of(daemon);
         let chosen = workers.get((choice % workers.len().max(1) as u64) as usize)?;
         Some(chosen.pid())
+    }
+
+    /// Restarts a daemon. The faults that last end meanwhile as usual, because the daemon waits for clients that are away.
+    fn restart(&mut self, node: usize) {
+        let Some(daemon) = self.sides.daemons().get(node) else {
+            return;
+        };
+        thread::scope(|scope| {
+            let restart = scope.spawn(|| daemon.restart());
+            while !restart.is_finished() {
+                self.undo(|lasting| lasting.end <= Instant::now());
+                thread::sleep(LOOK);
+            }
+            if let Ok(Err(error)) = restart.join() {
+                eprintln!("conformance: {error}");
+            }
+        });
     }
 
     fn is_closed(&self, node: usize, but: Option<&Lasting>) -> bool {

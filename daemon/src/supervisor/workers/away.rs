@@ -180,14 +180,15 @@ impl Workers {
         }
     }
 
-    /// Waits until there are sessions, and the clients of all have been away for this long.
+    /// Waits until there are sessions, and the clients of all have been away for this long. A session that is being
+    /// parked counts as one whose client is here.
     pub(in super::super) async fn all_away_for(&self, time: Duration) {
         loop {
             let reaped = self.0.reaped.notified();
             let (here, last) = {
                 let state = self.0.state.lock();
                 let sessions = || state.sessions.values().map(|of| &of.worker);
-                let here = sessions().find(|of| of.away_since().is_none());
+                let here = sessions().find(|of| of.is_worth_waiting_for());
                 let last = sessions().filter_map(|of| of.away_since()).max();
                 (here.cloned(), last)
             };

@@ -1,4 +1,5 @@
-//! Parks the sessions when the daemon ends, and takes back those that a daemon before has parked.
+//! Parks the sessions when the daemon ends, and takes back those that a daemon before has parked. A session that is lost
+//! with its daemon leaves the reason to the next one, because its client may be away.
 //!
 //! Only a session with a process of its own is parked, whose client waits for the daemon, outside of a lease and not on
 //! a device in exclusive mode. Invariant: a session that is parked is in the table of parked ones from the end of its
@@ -14,6 +15,7 @@ use causeway_proto::preamble::{Hint, Introduction, Verdict};
 use causeway_proto::version::WireVersion;
 
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
+use super::super::worker::Asked;
 use super::{ClientProcess, NotOpened, Served, Worker, Workers, WorkersState};
 use crate::accounting::Ledger;
 use crate::build_cache;
@@ -32,35 +34,27 @@ pub(super) struct Parked {
 }
 
 impl Parked {
-    /// Takes a session whose worker has ended. Returns whether the worker has parked it.
-    pub(super) fn takes(&mut self, id: SessionId, served: &Served) -> bool {
+    /// Takes a session whose worker has ended. Returns whether the worker has parked it. `reason`: why it has ended
+    /// otherwise.
+    pub(super) fn takes(&mut self, id: SessionId, served: &Served, reason: &str) -> bool {
         let Some(files) = &self.files else {
             return false;
         };
-        let kept = served.worker.parked().and_then(|restores| {
-            let mut assignment = self.template.clone()?;
-            assignment.id = id;
-            assignment.secret = served.secret.clone();
-            assignment.certificate = served.certificate.clone();
-            assignment.owner = served.owner.clone();
-            assignment.away = served.away;
-            assignment.restores = Some(restores);
-            let client = served.client.whole();
-            let (generation, holder) = (self.generation?, &served.holder);
-            let ticket = Ticket::new(&assignment, generation, client, holder, served.restart);
+        let kept = self.ticket(id, served, reason).and_then(|ticket| {
             match files.keep(&id, &ticket) {
                 Ok(()) => Some(ticket),
                 Err(error) => {
-                    tracing::error!(%error, session = ?id, "cannot write a parked session, which is lost");
+                    tracing::error!(%error, session = ?id, "cannot write a session for the next daemon");
                     None
                 }
             }
         });
         match kept {
-            Some(ticket) => {
+            Some(ticket) if ticket.lost.is_none() => {
                 self.sessions.insert(id, ticket);
                 true
             }
+            Some(_) => false,
             None => {
                 if !served.restart.is_zero() {
                     files.discard(&id);
@@ -68,6 +62,27 @@ impl Parked {
                 false
             }
         }
+    }
+
+    // Returns what the next daemon has to know of a session that is parked, or that this daemon has ended.
+    fn ticket(&self, id: SessionId, served: &Served, reason: &str) -> Option<Ticket> {
+        let restores = served.worker.parked();
+        let is_ended = served.worker.was_asked() != Asked::Nothing && !served.restart.is_zero();
+        if restores.is_none() && !is_ended {
+            return None;
+        }
+        let mut assignment = self.template.clone()?;
+        assignment.id = id;
+        assignment.secret = served.secret.clone();
+        assignment.certificate = restores.and_then(|_| served.certificate.clone());
+        assignment.owner = served.owner.clone();
+        assignment.away = served.away;
+        assignment.restores = restores;
+        let client = served.client.whole();
+        let (generation, holder) = (self.generation?, &served.holder);
+        let mut ticket = Ticket::new(&assignment, generation, client, holder, served.restart);
+        ticket.lost = restores.is_none().then(|| reason.to_owned());
+        Some(ticket)
     }
 
     /// Finds the session that a connection names.
@@ -86,7 +101,7 @@ impl Workers {
         }
     }
 
-    /// Finds the sessions that a daemon before has parked.
+    /// Finds the sessions that a daemon before has parked, and those that were lost with it.
     pub(in super::super) fn find_parked(&self, files: ParkedSessions) {
         let found = files.all().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot read the parked sessions");
@@ -95,6 +110,10 @@ impl Workers {
         let mut state = self.0.state.lock();
         state.parked.files = Some(files);
         for (id, ticket, left) in found {
+            if let Some(reason) = ticket.lost.clone() {
+                state.refuse(id, &ticket, reason);
+                continue;
+            }
             tracing::info!(session = ?id, "a session was parked");
             state.parked.sessions.insert(id, ticket);
             let workers = self.clone();
@@ -252,9 +271,9 @@ impl Workers {
 }
 
 impl WorkersState {
-    /// Gives a parked session up. Its client is told why, if it asks.
+    /// Gives up a session of a daemon before. Its client is told why, if it asks.
     fn refuse(&mut self, id: SessionId, ticket: &Ticket, reason: String) {
-        tracing::warn!(session = ?id, reason, "a parked session cannot go on");
+        tracing::warn!(session = ?id, reason, "a session of a daemon before this one cannot go on");
         if let Some(files) = &self.parked.files {
             files.discard(&id);
         }

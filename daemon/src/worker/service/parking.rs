@@ -11,7 +11,7 @@ use super::stage::Stage;
 use crate::handover::{Restores, ToSupervisor};
 use crate::worker::session::parking::{Outcome, Way};
 
-/// Time for the client to take the rest of its bytes and to leave.
+/// Time for the client to leave.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 

@@ -1,8 +1,13 @@
 //! Parks the session, because the daemon ends, and puts a parked session together again.
 //!
 //! To park: the client is told to stand, and says when it does. What the worker has begun ends. If a command waits for
-//! an event that only the client can end, the client goes on, and the worker tries again. When the client has heard
-//! everything, the state and the contents of memory are written ([`park`], [`file`]).
+//! an event that only the client can end, the client goes on, and the worker tries again. When the client has
+//! acknowledged everything, the state and the contents of memory are written ([`park`], [`file`]). A client that stands
+//! acknowledges the end of a transfer when it has the bytes, so none is on its way when the worker ends.
+//!
+//! A client that is away is waited for, up to the daemon's `drain_limit`. Without it, nothing can be parked consistently:
+//! it has commands that it wrote and the worker has not applied, whose objects its record may leave out already; transfers
+//! that have begun end only with it; and the bytes in its lanes exist nowhere but here.
 //!
 //! To put together ([`restore`]): the client's record creates the objects under their ids. Then arguments, events and
 //! contents come from the file. Commands follow only after that.
