@@ -19,8 +19,8 @@ use crate::process::exit_of;
 use crate::sides::STEADY;
 use crate::{SetupError, io_error};
 
-/// Time limit for the daemon to listen, or to end after a request.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for the daemon to listen, or to end after a request. Longer than its `drain_limit`.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The variable for the size of the daemon's build cache. The runner sets it to 0, so that every run
 /// builds, unless the runner's own environment sets it (with a directory, `CAUSEWAYD_BUILD_CACHE_DIR`).

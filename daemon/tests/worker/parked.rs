@@ -325,7 +325,7 @@ fn a_client_that_is_away_is_waited_for() {
 fn a_client_that_comes_back_too_late_is_told_why_its_session_is_lost() {
     let node = Node::new();
     let daemon = node.daemon(LOOPBACK, FAKE, "1");
-    let mut session = node.session(&daemon);
+    let session = node.session(&daemon);
     let address = daemon.address.clone();
     let mut here = node.session(&daemon);
     session.leave();

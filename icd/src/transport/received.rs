@@ -97,7 +97,7 @@ mod tests {
     fn the_worker_is_told_after_many_bytes_or_many_batches_and_once() {
         let mut received = Received::default();
         assert_eq!(received.next_acknowledgement(0), None);
-        let mut next = |received: &mut Received| {
+        let next = |received: &mut Received| {
             received.is_next(received.begun + 1).unwrap();
             received.end();
         };
