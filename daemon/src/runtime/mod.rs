@@ -11,7 +11,8 @@
 //! - `identity`: everything that influences a device's compiler, for the build cache;
 //! - `ptx`: the names of kernels in NVIDIA's binaries;
 //! - `compute_mode`, `nvml`: how many processes may have a context on a device;
-//! - `watch`: polling for the ends of commands, for drivers with late callbacks;
+//! - [`listen`](mod@listen): registration for the ends of commands; `watch`: polling for them, for drivers with late
+//!   callbacks; `finisher`: `clFinish` where polling is late, too;
 //! - `library`: libOpenCL's functions, looked up at run time; `info`: info answers as bytes.
 //!
 //! A status that a function returns as an error is the driver's, unless the function's comment says more.
@@ -35,6 +36,7 @@ pub mod image;
 mod info;
 pub mod kernel;
 mod library;
+pub mod listen;
 pub mod node;
 pub(crate) mod nvml;
 pub mod pinned;
