@@ -36,8 +36,7 @@ use crate::accounting::Busy;
 use crate::runtime::context::Context;
 use crate::runtime::event::{Event, Listener};
 use crate::runtime::host::Host;
-use crate::runtime::pinned::{Ring, Slot};
-use crate::runtime::queue::Queue as NativeQueue;
+use crate::runtime::pinned::{MappingQueue, Ring, Slot};
 use crate::worker::objects::Queue;
 use crate::worker::objects::command::{Command, native_waits, watch};
 
@@ -57,7 +56,7 @@ impl Rings {
     /// Makes two rings without chunks.
     fn new(engine: &Arc<Engine>, queue: &Queue) -> Result<Arc<Rings>, Status> {
         let (context, device) = (queue.context.native()?, queue.native()?.device());
-        let mapping = Arc::new(NativeQueue::new(context, device, &[])?);
+        let mapping = MappingQueue::new(context, device)?;
         let up = Ring::new(Arc::clone(&mapping), SLOTS);
         let down = Ring::new(mapping, SLOTS);
         let rings = Arc::new(Rings {
