@@ -17,14 +17,15 @@ use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::direct::Turns;
 use super::eager::EagerWrites;
 use super::incoming::Incoming;
 use super::jobs::Jobs;
+use super::message::Message;
 use super::outgoing::Outgoing;
 use super::path::{Path, RouteWait};
 use super::peers::{Peers, Why};
-use super::writer::{LaneWriters, Message};
+use super::turns::Turns;
+use super::writer::LaneWriters;
 use crate::accounting::Slot;
 use crate::runtime::block::Blocks;
 use crate::worker::objects::Queue;

@@ -17,8 +17,8 @@ use causeway_proto::socket::stays_inside;
 use super::engine::Engine;
 use super::incoming::{LaneError, discard};
 use super::outgoing::{Item, Outgoing};
-use super::path::{OWN, Path};
-use super::peers::{Foreign, Origin, Why};
+use super::path::Path;
+use super::peers::{Foreign, OWN, Origin, Why};
 use super::writer::LaneWriter;
 use crate::accounting::Counter;
 

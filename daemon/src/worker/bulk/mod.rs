@@ -20,6 +20,7 @@
 //! - [`path`]: the lanes of a link; [`peers`]: the transfers with other workers and the messages about them;
 //! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
 //! - [`eager`]: writes of one chunk; [`short`]: short reads;
+//! - [`message`]: what lanes send; [`turns`]: which mapping is unmapped first;
 //! - [`jobs`]: the bulk thread and its jobs;
 //! - [`allowance`], [`received_ranges`], [`blocks`]: pure accounting and geometry.
 //!
@@ -35,6 +36,7 @@ mod incoming;
 mod jobs;
 mod lane;
 mod memory;
+mod message;
 mod outgoing;
 mod path;
 mod peers;
@@ -42,6 +44,7 @@ mod received_ranges;
 mod short;
 mod staged;
 mod transfer;
+mod turns;
 mod writer;
 
 use std::net::TcpStream;
@@ -58,8 +61,8 @@ use causeway_proto::status::Status;
 
 pub(crate) use self::engine::{Engine, Reports};
 use self::lane::Lane;
-use self::path::{DROPPED, OWN, Path};
-use self::peers::Why;
+use self::path::{DROPPED, Path};
+use self::peers::{OWN, Why};
 use self::transfer::Transfer;
 use self::writer::LaneWriter;
 use crate::runtime::event::{Event, WaitList};

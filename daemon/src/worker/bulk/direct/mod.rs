@@ -8,7 +8,6 @@
 //! when no lane is using the mapping.
 
 mod read;
-mod turns;
 mod write;
 
 use std::sync::Arc;
@@ -17,11 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_proto::status::Status;
 
 pub(super) use self::read::read;
-pub(super) use self::turns::Turns;
-use self::turns::{Turn, Work};
 pub(super) use self::write::write;
 use super::memory::Window;
 use super::transfer::Transfer;
+use super::turns::{Turn, Work};
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::queue::Access;
 

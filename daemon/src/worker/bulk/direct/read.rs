@@ -15,10 +15,10 @@ use crate::accounting::Busy;
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::bulk::allowance::Allowance;
-use crate::worker::bulk::outgoing::{Chunk, Divisible, data};
+use crate::worker::bulk::message::{Chunk, Message, data};
+use crate::worker::bulk::outgoing::Divisible;
 use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::transfer::Transfer;
-use crate::worker::bulk::writer::Message;
 use crate::worker::objects::command::watch;
 
 /// A read through a mapping.

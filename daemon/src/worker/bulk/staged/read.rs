@@ -17,10 +17,9 @@ use super::{CHUNK, Pieces, Rings, enqueue, passed, slot_window};
 use crate::runtime::context::Context;
 use crate::runtime::pinned::Slot;
 use crate::worker::bulk::blocks::blocks;
-use crate::worker::bulk::outgoing::{Chunk, data};
+use crate::worker::bulk::message::{Chunk, Message, data};
 use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::transfer::Transfer;
-use crate::worker::bulk::writer::Message;
 
 /// A read through chunks.
 pub(super) struct StagedRead {
