@@ -205,7 +205,7 @@ fn take(
     match header.kind {
         Kind::Data => match engine.incoming(header.transfer) {
             Some(incoming) => {
-                incoming.transfer().takes_from(from)?;
+                incoming.takes_from(from, header.transfer)?;
                 incoming.receive(stream, header.offset, header.length, scratch)?;
             }
             None => discard(stream, header.length, scratch)?,
@@ -220,7 +220,7 @@ fn take(
             }
         }
         Kind::Cancel => match engine.incoming(header.transfer) {
-            Some(incoming) if from == Origin::Client && incoming.transfer().remote.is_none() => {
+            Some(incoming) if from == Origin::Client && incoming.far().is_none() => {
                 incoming.stop(Why::client());
             }
             _ => engine.peers.cancel(from, header)?,

@@ -123,7 +123,7 @@ impl Engine {
         let transfer = Transfer::new(self, task, memory, region);
         let sees_memory = task.queue.native()?.device().has_direct_memory();
         if sees_memory
-            && transfer.remote.is_none()
+            && transfer.far().is_none()
             && let Some(room) = short::room(&self.blocks, &region)
         {
             return short::read(transfer, room, waits).map(|()| true);

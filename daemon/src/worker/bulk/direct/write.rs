@@ -16,6 +16,7 @@ use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
 use crate::worker::bulk::transfer::Transfer;
 use crate::worker::objects::command::watch;
+use crate::worker::objects::task::Far;
 
 /// A write through a mapping.
 struct DirectWrite {
@@ -104,8 +105,8 @@ impl DirectWrite {
 }
 
 impl Incoming for DirectWrite {
-    fn transfer(&self) -> &Transfer {
-        &self.mapped.transfer
+    fn far(&self) -> Option<&Far> {
+        self.mapped.transfer.far()
     }
 
     fn receive(

@@ -18,6 +18,7 @@ use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
 use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
 use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::task::Far;
 
 /// A write through chunks.
 pub(super) struct StagedWrite {
@@ -130,8 +131,8 @@ impl StagedWrite {
 }
 
 impl Incoming for StagedWrite {
-    fn transfer(&self) -> &Transfer {
-        &self.transfer
+    fn far(&self) -> Option<&Far> {
+        self.transfer.far()
     }
 
     fn receive(
