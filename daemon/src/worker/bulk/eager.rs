@@ -253,7 +253,9 @@ fn arrived(transfer: Transfer, block: Block) {
 /// Leaves the native write to the bulk thread, because it may block.
 fn enqueue_later(transfer: Transfer, block: Block) {
     let engine = Arc::clone(&transfer.engine);
-    engine.later(move |_| enqueue(&transfer, Host::Block(block)));
+    engine
+        .jobs
+        .later(move || enqueue(&transfer, Host::Block(block)));
 }
 
 /// Enqueues the command and runs the commands that follow it. Calls the driver.

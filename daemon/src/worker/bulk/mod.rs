@@ -460,8 +460,8 @@ impl Engine {
     }
 
     /// Runs the jobs of a session whose bulk thread could not be started, so that they let go of their transfers.
-    pub(crate) fn run_left_jobs(self: &Arc<Self>) {
-        self.jobs.run_left(self);
+    pub(crate) fn run_left_jobs(&self) {
+        self.jobs.run_left();
     }
 
     /// Ends the bulk thread, when no command of the session is left.

@@ -182,8 +182,8 @@ impl Transfer {
     /// Fails the transfer on the bulk thread, for callers that must not call the driver.
     pub(super) fn fail_later(&self, status: Status, message: String) {
         let transfer = self.clone();
-        let fail = move |_: &_| transfer.fail(status, message);
-        self.engine.later(fail);
+        let fail = move || transfer.fail(status, message);
+        self.engine.jobs.later(fail);
     }
 
     /// Logs that the other end or the link gave up a send. The command itself does not fail,

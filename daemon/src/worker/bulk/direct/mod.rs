@@ -43,7 +43,7 @@ impl Drop for Mapped {
         }
         let (transfer, window) = (self.transfer.clone(), self.window);
         // The drop may be on a thread that must not call the driver.
-        self.transfer.engine.later(move |_| {
+        self.transfer.engine.jobs.later(move || {
             let (Ok(queue), Ok(memory)) = (transfer.queue.native(), transfer.memory.native())
             else {
                 return;
@@ -84,7 +84,7 @@ impl Mapped {
         let engine = &self.transfer.engine;
         let failed = status.is_error();
         for unmapping in engine.turns.ended(self.turn, failed) {
-            engine.later(move |_: &_| unmapping());
+            engine.jobs.later(unmapping);
         }
         self.is_mapped.store(!failed, Ordering::Release);
         if failed {

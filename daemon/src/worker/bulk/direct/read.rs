@@ -88,9 +88,9 @@ impl DirectRead {
             drop(state);
             let read = Arc::clone(self);
             let transfer = &self.mapped.transfer;
-            let end = move |_: &_| read.finish();
+            let end = move || read.finish();
             // The driver's callback may be the caller, so the bulk thread makes the unmap.
-            transfer.engine.later(end);
+            transfer.engine.jobs.later(end);
         } else if state.allowance.has_more() && !std::mem::replace(&mut state.queued, true) {
             drop(state);
             let read = Arc::clone(self);

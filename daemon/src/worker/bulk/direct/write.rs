@@ -99,8 +99,8 @@ impl DirectWrite {
     fn abandon_later(self: &Arc<Self>) {
         let write = Arc::clone(self);
         let transfer = &self.mapped.transfer;
-        let abandon = move |_: &_| write.abandon();
-        transfer.engine.later(abandon);
+        let abandon = move || write.abandon();
+        transfer.engine.jobs.later(abandon);
     }
 }
 

@@ -76,17 +76,18 @@ impl Rings {
             if let (Some(rings), Some(engine)) = (Weak::upgrade(&weak), engine.upgrade()) {
                 // A native read needs the driver, but a chunk may be freed where the driver must not be called.
                 if !rings.reads.lock().is_empty() {
-                    engine.later(move |_| rings.fill());
+                    engine.jobs.later(move || rings.fill());
                 }
             }
         }));
         Ok(rings)
     }
 
-    fn of(engine: &Arc<Engine>, queue: &Queue) -> Result<Arc<Rings>, Status> {
+    fn of(transfer: &Transfer) -> Result<Arc<Rings>, Status> {
+        let queue = &transfer.queue;
         queue
             .context
-            .staging(queue.device, || Rings::new(engine, queue))
+            .staging(queue.device, || Rings::new(&transfer.engine, queue))
     }
 
     /// Grants free chunks to the waiting writes, in order.

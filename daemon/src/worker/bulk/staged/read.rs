@@ -65,15 +65,16 @@ impl StagedRead {
     fn go_on(self: &Arc<Self>) {
         let read = Arc::clone(self);
         let transfer = &self.transfer;
-        transfer.engine.later(
-            move |engine| match Rings::of(engine, &read.transfer.queue) {
+        transfer
+            .engine
+            .jobs
+            .later(move || match Rings::of(&read.transfer) {
                 Ok(rings) => {
                     rings.line_up(&read);
                     rings.fill();
                 }
                 Err(status) => read.give_up(status),
-            },
-        );
+            });
     }
 
     pub(super) fn context(&self) -> Result<&Context, Status> {
@@ -187,8 +188,8 @@ impl Running for StagedRead {
         let transfer = &self.transfer;
         transfer.log_stop(&why);
         self.state.lock().stopped = true;
-        let stop = move |_: &_| read.stop_now(why.status);
-        transfer.engine.later(stop);
+        let stop = move || read.stop_now(why.status);
+        transfer.engine.jobs.later(stop);
     }
 }
 

@@ -62,15 +62,16 @@ impl StagedWrite {
         }
         let write = Arc::clone(self);
         let transfer = &self.transfer;
-        transfer.engine.later(
-            move |engine| match Rings::of(engine, &write.transfer.queue) {
+        transfer
+            .engine
+            .jobs
+            .later(move || match Rings::of(&write.transfer) {
                 Ok(rings) => {
                     rings.writes.lock().push_back(write);
                     rings.serve_writes();
                 }
                 Err(status) => write.give_up(status, String::new()),
-            },
-        );
+            });
     }
 
     pub(super) fn context(&self) -> Result<&Context, Status> {
@@ -124,7 +125,7 @@ impl StagedWrite {
         self.transfer.fail(status, message);
         drop(filling);
         // The next write in line may use the chunks that this one no longer wants.
-        if let Ok(rings) = Rings::of(&self.transfer.engine, &self.transfer.queue) {
+        if let Ok(rings) = Rings::of(&self.transfer) {
             rings.grant();
         }
     }
@@ -186,9 +187,9 @@ impl Running for StagedWrite {
 
     fn stop(self: Arc<Self>, why: Why) {
         let write = Arc::clone(&self);
-        let stop = move |_: &_| write.give_up(why.status, why.message);
+        let stop = move || write.give_up(why.status, why.message);
         let transfer = &self.transfer;
-        transfer.engine.later(stop);
+        transfer.engine.jobs.later(stop);
     }
 }
 
