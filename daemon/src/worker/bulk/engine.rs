@@ -17,7 +17,7 @@ use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::eager::EagerWrites;
+use super::early::EagerWrites;
 use super::incoming::Incoming;
 use super::jobs::Jobs;
 use super::message::Message;

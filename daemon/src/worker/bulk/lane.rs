@@ -211,7 +211,9 @@ fn take(
             None => discard(stream, header.length, scratch)?,
         },
         Kind::Eager if from == Origin::Client => {
-            engine.eager.receive(engine, stream, header, scratch)?;
+            engine
+                .eager
+                .receive(&engine.blocks, stream, header, scratch)?;
         }
         Kind::Eager => return Err(Foreign(header.transfer).into()),
         Kind::Credit | Kind::Offer => {

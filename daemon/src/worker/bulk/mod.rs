@@ -13,16 +13,17 @@
 //! connections if there is no link. If the other end or the link gives up, the reader's command still
 //! succeeds, because its buffer is no longer read. The writer's command reports the failure.
 //!
+//! The files from the ground up. Each names files of its own line or of earlier lines (`LAYERS` in `.ci/dependencies.py`):
+//!
+//! - [`allowance`], [`received_ranges`], [`blocks`], [`turns`]: pure accounting and geometry; [`peers`]: the transfers with
+//!   other workers and the messages about them; [`memory`]: the raw bytes; [`jobs`]: the bulk thread;
+//! - [`message`]: what lanes send; [`incoming`]: what a lane asks of a transfer;
+//! - [`outgoing`]: a queue that several lanes send from; [`early`]: the bytes of eager writes;
+//! - [`writer`]: the sending side of a lane;
+//! - [`path`]: the lanes of a link;
 //! - [`engine`]: what all transfers share, and [`Reports`], which tells the session what passed or failed;
-//! - [`transfer`], [`incoming`]: what every transfer holds, and what a lane asks of it;
-//! - [`lane`]: one connection with two threads; [`writer`]: the sending side of a lane; [`outgoing`]: a
-//!   queue that several lanes send from;
-//! - [`path`]: the lanes of a link; [`peers`]: the transfers with other workers and the messages about them;
-//! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
-//! - [`eager`]: writes of one chunk; [`short`]: short reads;
-//! - [`message`]: what lanes send; [`turns`]: which mapping is unmapped first;
-//! - [`jobs`]: the bulk thread and its jobs;
-//! - [`allowance`], [`received_ranges`], [`blocks`]: pure accounting and geometry.
+//! - [`transfer`]: what every transfer holds; [`lane`]: one connection with two threads;
+//! - [`direct`], [`staged`]: the two ways through memory; [`eager`]: writes of one chunk; [`short`]: short reads.
 //!
 //! This folder parses no command frames, makes no links and does not know the session. Invariant: bytes for
 //! which credit was granted can always be read off the network, so no transfer blocks another.
@@ -31,6 +32,7 @@ mod allowance;
 mod blocks;
 mod direct;
 mod eager;
+mod early;
 mod engine;
 mod incoming;
 mod jobs;
@@ -87,7 +89,7 @@ impl Engine {
         self.beside.note_transfer();
         if task.expects == Expects::Eagerly {
             let transfer = Transfer::new(self, task, memory, region);
-            return self.eager.begin(transfer, waits);
+            return eager::begin(&self.eager, transfer, waits);
         }
         self.write_granted(task, memory, region, waits)
             .map(|()| None)
