@@ -28,6 +28,30 @@ const QUIET: Duration = Duration::from_millis(10);
 /// Time for a worker that has parked its session to end.
 const PARKED_WITHIN: Duration = Duration::from_secs(5);
 
+/// What the task knows of its worker.
+struct Watched {
+    client: Client,
+    leaving: Leaving,
+    /// Whether the channel is read.
+    speaks: bool,
+    /// Whether the deadline for the client's first connection no longer applies.
+    has_come: bool,
+    /// Whether the client of a session that ends with its connections has gone.
+    is_gone: bool,
+}
+
+impl Watched {
+    fn new() -> io::Result<Watched> {
+        Ok(Watched {
+            client: Client::new()?,
+            leaving: Leaving::default(),
+            speaks: true,
+            has_come: false,
+            is_gone: false,
+        })
+    }
+}
+
 impl Worker {
     /// Runs until the process has ended. Carries out what was asked, and ends the worker after its client
     /// has gone.
@@ -35,98 +59,132 @@ impl Worker {
         self: &Arc<Worker>,
         mut body: Body,
     ) -> io::Result<ExitStatus> {
-        let mut client = Client::new()?;
-        let mut leaving = Leaving::default();
+        let mut watched = Watched::new()?;
         let mut hearing = Hearing::default();
-        let (mut speaks, mut has_come, mut is_gone) = (true, false, false);
         loop {
             tokio::select! {
                 status = body.wait() => {
-                    self.hear_the_rest();
-                    self.tell_gone();
-                    if let Some(reason) = self.loss_reason(&body, &status) {
-                        let _ = self.loss.set(reason.clone());
-                        // Not here, because the session has ended.
-                        let secret = self.secret.clone();
-                        tokio::spawn(async move { client.tell(&reason, secret.as_ref()).await });
-                    }
+                    self.on_process_end(&body, &status, watched.client);
                     return status;
                 }
-                message = self.receive(&mut hearing), if speaks => match message {
-                    Ok(Some(ToSupervisor::Client { line, socket })) if !self.waits().is_zero() => {
-                        self.meet_again(&mut client, line, socket, &mut leaving);
-                    }
-                    Ok(Some(ToSupervisor::Leaving { reason })) => {
-                        let _ = self.said.set(reason);
-                        self.is_ending.store(true, Ordering::Relaxed);
-                        leaving.is_due(Instant::now());
-                    }
-                    Ok(Some(ToSupervisor::Client { line, socket })) => {
-                        self.meet(&mut client, line, socket);
-                        // The deadline for the first connection no longer applies, unless the client has
-                        // already gone again.
-                        if client.has_come() && !is_gone && !std::mem::replace(&mut has_come, true) {
-                            leaving.may_stay();
-                        }
-                    }
-                    Ok(Some(message @ ToSupervisor::Parked(_))) => {
-                        self.hear(message);
-                        self.is_ending.store(true, Ordering::Relaxed);
-                        leaving.is_due(Instant::now() + PARKED_WITHIN);
-                    }
-                    Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return Ok(ExitStatus::default()),
-                    Ok(Some(ToSupervisor::Building)) if body.is_hosted() => leaving.may_take(BUILD_WITHIN),
-                    Ok(Some(ToSupervisor::Waiting)) => {
-                        if body.has_neighbour() {
-                            leaving.waits(Instant::now());
-                        }
-                    }
-                    Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
-                    Ok(Some(ToSupervisor::Away)) => self.is_waiting_for_client(&mut leaving),
-                    Ok(Some(message)) => self.hear(message),
-                    // Nothing of a session exists before its client has come. The host could not serve it.
-                    end if body.is_hosted() && !client.has_come() && is_end(&end) => {
+                message = self.receive(&mut hearing), if watched.speaks => {
+                    if self.on_message(message, &body, &mut watched) {
                         return Ok(ExitStatus::default());
                     }
-                    Ok(None) => {
-                        speaks = false;
-                        self.lost_channel(&body, &mut leaving);
-                    }
-                    Err(error) => {
-                        tracing::debug!(%error, worker = self.serial, "cannot read from a worker's channel");
-                        speaks = false;
-                        self.lost_channel(&body, &mut leaving);
-                    }
-                },
+                }
                 () = self.asked_more.notified() => {
                     if self.was_asked() == Asked::ToEnd {
-                        self.send_close_reason();
-                        // The worker leaves when it sees the end of its channel. A session of a host then says
-                        // when it has released everything.
-                        let end = match body.is_hosted() {
-                            true => rustix::net::Shutdown::Write,
-                            false => rustix::net::Shutdown::Both,
-                        };
-                        let _ = rustix::net::shutdown(&self.channel, end);
-                        speaks &= body.is_hosted();
+                        watched.speaks &= self.shut_channel(&body);
                     }
-                    self.do_as_asked(&body, &client, &mut leaving);
+                    self.do_as_asked(&body, &watched.client, &mut watched.leaving);
                 }
-                Ok(()) = client.has_left(self.resumes()), if !is_gone => {
-                    let now = Instant::now();
-                    if self.resumes() {
-                        self.away.send_if_modified(|away| away.replace(away.unwrap_or(now)).is_none());
-                    } else {
-                        is_gone = true;
-                        self.is_ending.store(true, Ordering::Relaxed);
-                    }
-                    // A worker that still runs sees the same end, and leaves by itself or says that it waits. The time
-                    // counts from the first connection that ended, unless the client comes back.
-                    leaving.is_due(now + self.waits_now());
+                Ok(()) = watched.client.has_left(self.resumes()), if !watched.is_gone => {
+                    self.on_client_left(&mut watched);
                 }
-                () = until(leaving.next()) => self.step(&body, &mut leaving),
+                () = until(watched.leaving.next()) => self.step(&body, &mut watched.leaving),
             }
         }
+    }
+
+    fn on_process_end(
+        self: &Arc<Worker>,
+        body: &Body,
+        status: &io::Result<ExitStatus>,
+        client: Client,
+    ) {
+        self.hear_the_rest();
+        self.tell_gone();
+        if let Some(reason) = self.loss_reason(body, status) {
+            let _ = self.loss.set(reason.clone());
+            // Not here, because the session has ended.
+            let secret = self.secret.clone();
+            tokio::spawn(async move { client.tell(&reason, secret.as_ref()).await });
+        }
+    }
+
+    /// Handles what was read from the worker's channel. Returns whether a session of a host has ended.
+    fn on_message(
+        self: &Arc<Worker>,
+        message: io::Result<Option<ToSupervisor>>,
+        body: &Body,
+        watched: &mut Watched,
+    ) -> bool {
+        let leaving = &mut watched.leaving;
+        match message {
+            Ok(Some(ToSupervisor::Client { line, socket })) if !self.waits().is_zero() => {
+                self.meet_again(&mut watched.client, line, socket, leaving);
+            }
+            Ok(Some(ToSupervisor::Leaving { reason })) => {
+                let _ = self.said.set(reason);
+                self.is_ending.store(true, Ordering::Relaxed);
+                leaving.is_due(Instant::now());
+            }
+            Ok(Some(ToSupervisor::Client { line, socket })) => {
+                self.meet(&mut watched.client, line, socket);
+                // The deadline for the first connection no longer applies, unless the client has
+                // already gone again.
+                if watched.client.has_come()
+                    && !watched.is_gone
+                    && !std::mem::replace(&mut watched.has_come, true)
+                {
+                    leaving.may_stay();
+                }
+            }
+            Ok(Some(message @ ToSupervisor::Parked(_))) => {
+                self.hear(message);
+                self.is_ending.store(true, Ordering::Relaxed);
+                leaving.is_due(Instant::now() + PARKED_WITHIN);
+            }
+            Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return true,
+            Ok(Some(ToSupervisor::Building)) if body.is_hosted() => leaving.may_take(BUILD_WITHIN),
+            Ok(Some(ToSupervisor::Waiting)) => {
+                if body.has_neighbour() {
+                    leaving.waits(Instant::now());
+                }
+            }
+            Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
+            Ok(Some(ToSupervisor::Away)) => self.is_waiting_for_client(leaving),
+            Ok(Some(message)) => self.hear(message),
+            // Nothing of a session exists before its client has come. The host could not serve it.
+            end if body.is_hosted() && !watched.client.has_come() && is_end(&end) => return true,
+            Ok(None) => {
+                watched.speaks = false;
+                self.lost_channel(body, leaving);
+            }
+            Err(error) => {
+                tracing::debug!(%error, worker = self.serial, "cannot read from a worker's channel");
+                watched.speaks = false;
+                self.lost_channel(body, leaving);
+            }
+        }
+        false
+    }
+
+    /// Sends the reason for the end, and shuts the channel. Returns whether the worker may still say something.
+    fn shut_channel(&self, body: &Body) -> bool {
+        self.send_close_reason();
+        // The worker leaves when it sees the end of its channel. A session of a host then says
+        // when it has released everything.
+        let end = match body.is_hosted() {
+            true => rustix::net::Shutdown::Write,
+            false => rustix::net::Shutdown::Both,
+        };
+        let _ = rustix::net::shutdown(&self.channel, end);
+        body.is_hosted()
+    }
+
+    fn on_client_left(&self, watched: &mut Watched) {
+        let now = Instant::now();
+        if self.resumes() {
+            self.away
+                .send_if_modified(|away| away.replace(away.unwrap_or(now)).is_none());
+        } else {
+            watched.is_gone = true;
+            self.is_ending.store(true, Ordering::Relaxed);
+        }
+        // A worker that still runs sees the same end, and leaves by itself or says that it waits. The time
+        // counts from the first connection that ended, unless the client comes back.
+        watched.leaving.is_due(now + self.waits_now());
     }
 
     /// Handles that the channel has ended. A process sees the same and ends. A session of a host has then ended
