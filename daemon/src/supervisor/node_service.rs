@@ -230,22 +230,50 @@ impl NodeService {
         self.check_version(request.get_ref().wire_version)?;
         self.let_in(&request, &request.get_ref().credential, &user)?;
         let request = request.into_inner();
+        let opening = self.opening(&request, &user, &holder).await?;
+        let (granted, restart) = (opening.away, opening.restart);
+        let owner = opening.owner.clone();
+        let away = self.workers.away_beside(&Neighbor {
+            process: &opening.client,
+            user: owner.user.as_deref(),
+            address: holder.address,
+        });
+        let opened = self.workers.open(opening);
+        let opened = opened.map_err(|error| self.not_opened(&error, &holder))?;
+        if let (Some(managed), Some(place)) = (&self.managed, opened.place) {
+            managed.opened(place);
+        }
+        log_client(opened.id, &owner, request.client);
+        Ok(OpenSessionReply {
+            away,
+            restart_ms: milliseconds(restart),
+            ..self.reply(opened, granted)
+        })
+    }
+
+    /// Checks what the caller may open, waits until there is room for it, and takes its place in a lease.
+    async fn opening(
+        &self,
+        request: &OpenSessionRequest,
+        user: &User,
+        holder: &Holder,
+    ) -> Result<Opening, Status> {
         // Callers without a lease are refused before the next steps: on their account no probe runs, and no
         // other session is displaced. The place taken here is released again at once.
-        drop(self.lease(&request.credential, &user)?);
+        drop(self.lease(&request.credential, user)?);
         let known = self.readiness.current_inventory().await;
         if request.inventory_generation != known.inventory.generation {
             return Err(Status::failed_precondition(
                 "the node's devices have changed since its inventory was read; read it again",
             ));
         }
-        let made = self.workers.make_room(&holder).await;
-        made.map_err(|error| self.full(&error, &holder))?;
+        let made = self.workers.make_room(holder).await;
+        made.map_err(|error| self.full(&error, holder))?;
         // The credential is checked again, because the lease may have ended while this call waited.
-        let lease = self.lease(&request.credential, &user)?;
+        let lease = self.lease(&request.credential, user)?;
         let owner = lease
             .as_ref()
-            .map_or_else(|| owner(&user), |(place, _)| place.owner().clone());
+            .map_or_else(|| owner(user), |(place, _)| place.owner().clone());
         let asked = Asked {
             user: owner.user.as_deref(),
             leased: lease.as_ref().map(|(place, _)| place.devices()),
@@ -259,43 +287,26 @@ impl NodeService {
             // As above.
             true => {
                 drop(lease);
-                self.lease(&request.credential, &user)?
+                self.lease(&request.credential, user)?
             }
         };
-        let client = ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default()));
         let (place, leased) = lease.unzip();
-        let granted = self.granted(&request, place.as_ref());
+        let away = self.granted(request, place.as_ref());
         let is_alone = place.is_none() && domain.is_none() && claim.is_none();
-        let restart = match is_alone && !granted.resume.is_zero() {
+        let restart = match is_alone && !away.resume.is_zero() {
             true => self.workers.grants_restart(asked_ms(request.restart_ms)),
             false => Duration::ZERO,
         };
-        let away = self.workers.away_beside(&Neighbor {
-            process: &client,
-            user: owner.user.as_deref(),
-            address: holder.address,
-        });
-        let opening = Opening {
+        Ok(Opening {
             holder: holder.clone(),
-            owner: owner.clone(),
-            client,
-            away: granted,
+            owner,
+            client: ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default())),
+            away,
             restart,
             place,
             leased,
             domain,
             claim,
-        };
-        let opened = self.workers.open(opening);
-        let opened = opened.map_err(|error| self.not_opened(&error, &holder))?;
-        if let (Some(managed), Some(place)) = (&self.managed, opened.place) {
-            managed.opened(place);
-        }
-        log_client(opened.id, &owner, request.client);
-        Ok(OpenSessionReply {
-            away,
-            restart_ms: milliseconds(restart),
-            ..self.reply(opened, granted)
         })
     }
 
