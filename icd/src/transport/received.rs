@@ -11,7 +11,7 @@ const BATCHES: u64 = 256;
 
 /// The received event batches; see the module.
 #[derive(Debug, Default)]
-pub(super) struct Received {
+pub struct Received {
     handled: u64,
     acknowledged: u64,
     // Bytes since the last acknowledgement.
@@ -23,7 +23,7 @@ impl Received {
     ///
     /// # Errors
     /// A batch before it is missing.
-    pub(super) fn is_next(&mut self, number: u64) -> Result<bool, String> {
+    pub fn is_next(&mut self, number: u64) -> Result<bool, String> {
         if number != 0 && number <= self.handled {
             return Ok(false);
         }
@@ -38,13 +38,13 @@ impl Received {
     }
 
     /// Counts the bytes of a batch. Returns whether it is time to acknowledge.
-    pub(super) fn note(&mut self, bytes: usize) -> bool {
+    pub fn note(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
         self.bytes >= BYTES || self.handled - self.acknowledged >= BATCHES
     }
 
     /// The number to acknowledge, if it is a new one. It then counts as acknowledged.
-    pub(super) fn next_acknowledgement(&mut self) -> Option<u64> {
+    pub fn next_acknowledgement(&mut self) -> Option<u64> {
         self.bytes = 0;
         let is_new = self.handled > self.acknowledged;
         self.acknowledged = self.handled;
@@ -57,7 +57,8 @@ impl Received {
     }
 
     /// The number of the last handled batch.
-    pub(super) fn handled(&self) -> u64 {
+    #[must_use]
+    pub fn handled(&self) -> u64 {
         self.handled
     }
 }

@@ -41,7 +41,7 @@ pub(crate) mod links;
 mod memory;
 mod mirrors;
 pub(crate) mod neighbours;
-mod numbering;
+pub mod numbering;
 pub mod parking;
 mod program;
 mod query;
