@@ -33,7 +33,7 @@ use prost::bytes::Bytes;
 
 pub use self::daemon::Daemon;
 pub use self::daemon::block_on;
-pub use self::eventually::eventually;
+pub(crate) use self::eventually::eventually;
 pub use self::wire::*;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
