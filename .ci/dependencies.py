@@ -70,6 +70,32 @@ MODULES = [
     ("proto/serving/src", ["opencl_sys", "cl_headers", "causeway_icd"]),
 ]
 
+# The layers of folders whose modules are many, from the ground up: a module names those of its own line and of earlier
+# lines. The folder's `mod.rs` is above them all.
+LAYERS = {
+    "daemon/src/runtime": [
+        "library info ptx driver_files nvml clock stdout block finisher",
+        "node identity",
+        "context compute_mode",
+        "buffer svm kernel sampler device_queue",
+        "image pipe program pinned",
+        "probe sub_device host",
+        "event",
+        "queue watch",
+        "listen",
+    ],
+    "daemon/src/worker/bulk": [
+        "allowance received_ranges blocks turns peers memory jobs",
+        "message incoming",
+        "outgoing early",
+        "writer",
+        "path",
+        "engine",
+        "transfer lane",
+        "direct staged eager short",
+    ],
+}
+
 LICENCES = {"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib",
             "Unlicense", "CC0-1.0", "0BSD", "BSL-1.0", "MIT-0", "Apache-2.0 WITH LLVM-exception"}
 
@@ -86,6 +112,24 @@ def wrong_paths(file: pathlib.Path, forbidden: list[str]) -> list[str]:
     return [f"{file.relative_to(ROOT)}:{line}: names {path}"
             for line, path in paths_in(code_of(file.read_text()), module_of(file.relative_to(ROOT)))
             for name in forbidden if path == name or path.startswith(name + "::")]
+
+
+def wrong_layers(folder: str, lines: list[str]) -> list[str]:
+    """What modules of the folder name of layers above their own."""
+    root = "::".join(module_of(pathlib.Path(folder, "mod.rs")))
+    crate = paths.Crate(ROOT / folder.split("/src/")[0])
+    layer = {name: number for number, line in enumerate(lines) for name in line.split()}
+    inside = lambda module: module.removeprefix(root + "::").split("::")[0] if module.startswith(root + "::") else None
+    modules = {inside(module) for module in crate.files} - {None}
+    wrong = [f"{folder}: LAYERS names {name}, which is not there" for name in sorted(layer.keys() - modules)]
+    wrong += [f"{folder}: {name} is not in LAYERS" for name in sorted(modules - layer.keys())]
+    if wrong:
+        return wrong
+    for module, named in crate.edges().items():
+        if inside(module):
+            wrong += [f"{crate.files[module].relative_to(ROOT)}: names {other}, of a layer above" for other in sorted(named)
+                      if other == root or inside(other) and layer[inside(other)] > layer[inside(module)]]
+    return wrong
 
 
 def main() -> int:
@@ -115,6 +159,8 @@ def main() -> int:
     for folder, forbidden in MODULES:
         for file in sorted((ROOT / folder).rglob("*.rs")):
             wrong += wrong_paths(file, forbidden)
+    for folder, lines in LAYERS.items():
+        wrong += wrong_layers(folder, lines)
     for line in wrong:
         print(line)
     return 1 if wrong else 0

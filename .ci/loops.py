@@ -16,8 +16,6 @@ MOST = 5
 CRATES = ["icd", "daemon", "devmgr", "proto", "proto/lane", "proto/security", "proto/serving", "bench", "conformance"]
 KNOWN: dict[str, str] = {
     "icd/src/stub/event.rs": "OpenCL's nouns name each other; stub/mod.rs says why",
-    "daemon/src/runtime/event.rs": "an event keeps the pinned memory of its command, which belongs to a queue",
-    "daemon/src/worker/bulk/engine.rs": "the engine starts the ways of the bytes, and they report to it",
 }
 
 def components(edges):

@@ -5,6 +5,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
+VISIBILITY = re.compile(r"\bpub\([^)]*\)")
 USE = re.compile(r"^\s*pub(?:\([^)]*\))?\s+use\s+([^;]+);", re.M | re.S)
 
 
@@ -124,7 +125,8 @@ class Crate:
         result = {}
         for module, code in self.code.items():
             named = set()
-            for _, path in paths_in(USE.sub("", code), module.split("::")):
+            # `pub(super)` says who may name an item, and names nothing itself.
+            for _, path in paths_in(VISIBILITY.sub("pub", USE.sub("", code)), module.split("::")):
                 if path.startswith("crate::"):
                     target = self.target(path)
                     # A module is made of its children, so naming them is no loop.

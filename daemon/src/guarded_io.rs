@@ -5,8 +5,8 @@
 //! The peer's last bytes may be unread when a write fails, because the peer has closed the connection. HTTP/2 gives a
 //! connection up then. So such bytes are discarded here, and the connection ends when everything is read.
 //!
-//! HTTP/2 also drops a request that it reads together with the end of the connection. So the end waits for a few turns
-//! of the runtime, in which the request is accepted.
+//! HTTP/2 also drops a request that it reads together with the end of the connection. So the end waits for a few
+//! further reads, between which the request is accepted.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -17,8 +17,13 @@ use causeway_serving::gate::Port;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// Turns of the runtime between the last bytes and the end of the connection. The connection uses one or two of them to
-/// accept a request, and its task another one to begin.
+/// Reads without bytes between the last bytes and the end of the connection. A condition would need to know whether the
+/// last bytes contain a request, and whether its call has begun. HTTP/2 tells neither: it accepts a request inside of its
+/// own poll, and the call begins in a task that it starts. A connection without a request must end, too.
+///
+/// The number is no matter of time, because the runtime has one thread and runs its tasks in order. Each request takes a
+/// read, and at most four come together. One read finds no further request, and the next one comes after the calls have
+/// begun.
 const TURNS: u8 = 8;
 
 /// A socket and the value that lives exactly as long as the socket.

@@ -5,27 +5,18 @@
 //! Never do both ends wait: when the network is whole, everything arrives.
 //!
 //! `PROPTEST_CASES=100000 cargo test --release -p causeway-cutter --test both_ends` runs as many cases.
-#![allow(missing_docs, dead_code, unreachable_pub)]
-
-#[path = "../../../icd/src/transport/kept.rs"]
-mod kept;
-#[path = "../../../daemon/src/worker/session/numbering.rs"]
-mod numbering;
-#[path = "../../../icd/src/transport/received.rs"]
-mod received;
-#[path = "../../../daemon/src/worker/service/window.rs"]
-mod window;
+#![allow(missing_docs)]
 
 use std::collections::VecDeque;
 
+use causeway::transport::kept::{Batch, KeptBatches};
+use causeway::transport::received::Received;
+use causeway_daemon::worker::service::window::{Frames, Window};
+use causeway_daemon::worker::session::numbering;
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{Command, CommandBatch, Release};
 use causeway_proto::frame::PREFIX;
 use proptest::prelude::*;
-
-use kept::{Batch, KeptBatches};
-use received::Received;
-use window::{Frames, Window};
 
 /// Above so many kept bytes the client writes no further batch.
 const COMMANDS: usize = 400;
@@ -223,6 +214,7 @@ impl Session {
             if client.received.is_next(event).unwrap() {
                 client.event += 1;
                 assert_eq!(event, client.event, "events are handled once, in order");
+                client.received.end();
             }
             client.kept.applied(number(&frame[HEAD..]));
             if client.received.note(frame.len()) {
@@ -234,8 +226,9 @@ impl Session {
 
     /// The client acknowledges events on the heartbeat connection.
     fn acknowledge(&mut self) {
+        let received = &mut self.client.received;
         if let Some(wires) = &mut self.wires
-            && let Some(handled) = self.client.received.next_acknowledgement()
+            && let Some(handled) = received.next_acknowledgement(received.handled())
         {
             wires.heartbeat.write(&framed(&[&handled.to_le_bytes()]));
         }

@@ -1,4 +1,4 @@
-//! Native events, and notification of their ends.
+//! Native events, and who is to learn of their ends.
 //!
 //! An [`Event`] owns the host memory that its command reads or writes. Invariant: that memory is freed or
 //! handed out only after the driver has reported the command's end. An event that is dropped earlier leaks
@@ -23,16 +23,15 @@ use super::clock::DeviceClock;
 pub use super::clock::Times;
 use super::host::Host;
 use super::library::{check, cl};
-use super::watch::{self, WatchedQueue};
 use crate::accounting::{Busy, DeviceMeter};
 
 /// A native event; released when dropped.
 #[derive(Debug)]
 pub struct Event {
-    raw: cl_event,
+    pub(super) raw: cl_event,
     ended: AtomicBool,
     host: Mutex<Option<Host>>,
-    home: Home,
+    pub(super) home: Home,
 }
 
 /// The properties of its queue that an event needs.
@@ -50,6 +49,15 @@ pub(super) struct Home {
     pub(super) meter: &'static DeviceMeter,
 }
 
+/// The queue of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct WatchedQueue {
+    /// Identifies the queue.
+    pub(super) key: usize,
+    /// Whether its commands end in their order.
+    pub(super) in_order: bool,
+}
+
 // SAFETY: OpenCL events may be used from any thread; all other fields are Send and Sync.
 unsafe impl Send for Event {}
 // SAFETY: as for `Send`.
@@ -57,10 +65,10 @@ unsafe impl Sync for Event {}
 
 /// Receives the end of a command.
 pub trait Listener: Send + Sync + 'static {
-    /// Returns the event that it listens to; set before [`listen`] is called.
+    /// Returns the event that it listens to; set before [`listen`](super::listen::listen) is called.
     fn event(&self) -> Option<&Event>;
 
-    /// Returns where the session counts its busy time, from the call of [`listen`] until the command's end.
+    /// Returns where the session counts its busy time, from the listener's registration until the command's end.
     fn busy(&self) -> &Busy;
 
     /// Reports the command's end, with 0 or a negative error code. Runs on a thread of the driver, on the
@@ -172,7 +180,7 @@ impl Event {
         // SAFETY: the list contains one live event.
         let waited = check(unsafe { cl!(clWaitForEvents(1, &raw const self.raw)) });
         if self.status().is_some_and(|s| s <= CL_COMPLETE) {
-            self.ended.store(true, Ordering::Release);
+            self.note_end();
         }
         waited
     }
@@ -196,7 +204,7 @@ impl Event {
     }
 
     /// Returns a key for the event's queue; the event's own handle if the driver does not report the queue.
-    fn queue_key(&self) -> usize {
+    pub(super) fn queue_key(&self) -> usize {
         let mut queue: *mut c_void = null_mut();
         let mut ask = || -> Result<(), Status> {
             // SAFETY: the event is live, and `queue` has room for the handle.
@@ -229,7 +237,7 @@ impl Event {
     /// the command's status.
     pub fn confirm_end(&self) -> Status {
         let waited = self.wait();
-        self.ended.store(true, Ordering::Release);
+        self.note_end();
         match (self.status(), waited) {
             (Some(status), _) if status < 0 => Status(status),
             (None, Err(status)) => status,
@@ -237,10 +245,15 @@ impl Event {
         }
     }
 
+    /// Records that the driver has reported the command's end.
+    pub(super) fn note_end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
     /// Records the end of a command whose queue has been finished since, though the driver may report the event's
     /// end later. Returns the command's status.
     pub(super) fn end_of_finished(&self) -> Status {
-        self.ended.store(true, Ordering::Release);
+        self.note_end();
         self.failure().unwrap_or(Status::SUCCESS)
     }
 
@@ -263,63 +276,12 @@ impl Drop for Event {
     }
 }
 
-/// Registers `listener` for the end of its event. It is notified once, possibly before this function
-/// returns. If the driver refuses the callback, the end is found by polling.
-///
-/// # Errors
-/// The polling thread cannot be started; the listener is never notified then.
-pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
-    let Some(event) = listener.event() else {
-        return Err(Status::INVALID_OPERATION);
-    };
-    listener.busy().begin(event.home.meter);
-    if let Some(queue) = event.home.watched {
-        return watch::add(queue, Arc::clone(listener) as Arc<dyn Listener>);
-    }
-    let user_data = Arc::into_raw(Arc::clone(listener));
-    let register = || -> Result<(), Status> {
-        // SAFETY: the event is live; the callback takes over the reference in `user_data`, exactly once.
-        check(unsafe {
-            cl!(clSetEventCallback(
-                event.raw,
-                CL_COMPLETE,
-                Some(completed::<L>),
-                user_data.cast_mut().cast()
-            ))
-        })
-    };
-    register().or_else(|_| {
-        // SAFETY: the registration failed, so this function still owns the reference.
-        let listener = unsafe { Arc::from_raw(user_data) };
-        let queue = WatchedQueue {
-            key: event.queue_key(),
-            in_order: false,
-        };
-        watch::add(queue, listener as Arc<dyn Listener>)
-    })
-}
-
 /// Notifies a listener of the end of its event.
 pub(super) fn report<L: Listener + ?Sized>(listener: Arc<L>, status: Status) {
     if let Some(event) = listener.event() {
         listener.busy().end(event.home.meter);
     }
     listener.ended(status);
-}
-
-unsafe extern "C" fn completed<L: Listener>(_: cl_event, status: i32, user_data: *mut c_void) {
-    // SAFETY: `listen` passed this reference to this callback, and the driver calls it once.
-    let listener = unsafe { Arc::from_raw(user_data.cast_const().cast::<L>()) };
-    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        if let Some(event) = listener.event() {
-            event.ended.store(true, Ordering::Release);
-        }
-        report(listener, Status(status.min(0)));
-    }));
-    if told.is_err() {
-        // A lost completion would make the session hang, and the driver's thread must not unwind. So the process ends.
-        std::process::abort();
-    }
 }
 
 /// Wait list of a native command.

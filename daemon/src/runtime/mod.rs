@@ -1,18 +1,23 @@
 //! Safe objects for the node's own OpenCL. This is the only module that uses the C library.
 //!
-//! - [`node`]: platforms and root devices, in the order of their indices on the wire; [`sub_device`]:
-//!   sub-devices;
-//! - [`context`], [`queue`], [`device_queue`], [`buffer`], [`image`], [`sampler`], [`program`], [`kernel`],
-//!   [`event`]: OpenCL's objects. Each owns one native reference and releases it when dropped. Pipes are a
-//!   kind of buffer;
-//! - [`host`], [`pinned`], [`block`]: host memory that the driver reads or writes asynchronously;
-//! - [`clock`]: the node's host clock, and the conversion of device times to it;
-//! - [`probe`](mod@probe): the inventory; [`stdout`]: the output of kernels' `printf`;
-//! - `identity`: everything that influences a device's compiler, for the build cache;
-//! - `ptx`: the names of kernels in NVIDIA's binaries;
-//! - `compute_mode`, `nvml`: how many processes may have a context on a device;
-//! - `watch`: polling for the ends of commands, for drivers with late callbacks;
-//! - `library`: libOpenCL's functions, looked up at run time; `info`: info answers as bytes.
+//! The files from the ground up. Each names files of its own line or of earlier lines (`LAYERS` in `.ci/dependencies.py`):
+//!
+//! - `library`: libOpenCL's functions, looked up at run time; `info`: info answers as bytes; `ptx`: the names of kernels in
+//!   NVIDIA's binaries; `driver_files`: the files that compilers read; `nvml`: NVIDIA's management library;
+//!   [`clock`]: the node's host clock, and the conversion of device times to it; [`stdout`]: the output of kernels'
+//!   `printf`; [`block`]: reusable host memory; `finisher`: `clFinish` where polling is late;
+//! - [`node`]: platforms and root devices, in the order of their indices on the wire; `identity`: everything that
+//!   influences a device's compiler, for the build cache;
+//! - [`context`]; `compute_mode`: how many processes may have a context on a device;
+//! - [`buffer`], `svm`, [`kernel`], [`sampler`], [`device_queue`];
+//! - [`image`], `pipe` (a kind of buffer), [`program`]; [`pinned`]: staging memory;
+//! - [`probe`](mod@probe): the inventory; [`sub_device`]; [`host`]: host memory that the driver reads or writes
+//!   asynchronously;
+//! - [`event`]: events keep the host memory of their commands, and have listeners;
+//! - [`queue`]: command queues and all commands; [`watch`]: polling for the ends of commands;
+//! - [`listen`]: registration for the ends of commands.
+//!
+//! Each of OpenCL's objects owns one native reference and releases it when dropped.
 //!
 //! A status that a function returns as an error is the driver's, unless the function's comment says more.
 //!
@@ -35,6 +40,7 @@ pub mod image;
 mod info;
 pub mod kernel;
 mod library;
+pub mod listen;
 pub mod node;
 pub(crate) mod nvml;
 pub mod pinned;

@@ -5,16 +5,18 @@
 //! parts are free. Invariant: parts never overlap, and a part keeps its slab mapped.
 
 use std::mem::ManuallyDrop;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use causeway_proto::status::Status;
+use opencl_sys::{CL_MAP_READ, CL_MAP_WRITE, cl_command_queue};
 use parking_lot::Mutex;
 
 use super::buffer::Buffer;
 use super::context::Context;
+use super::library::{check, cl};
 use super::node::Device;
-use super::queue::{Access, Queue};
 
 const SLAB: usize = 1 << 20;
 const ALIGN: usize = 64;
@@ -30,7 +32,7 @@ struct Slab {
     taken: AtomicUsize,
     // The release of the buffer unmaps it. The queue that mapped it must live as long.
     _buffer: Buffer,
-    _queue: Arc<Queue>,
+    _queue: Arc<MappingQueue>,
 }
 
 // SAFETY: the mapping does not move while the slab lives; parts refer to disjoint bytes.
@@ -38,15 +40,63 @@ unsafe impl Send for Slab {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Slab {}
 
-fn map_slab(context: &Context, queue: &Arc<Queue>) -> Result<Arc<Slab>, Status> {
-    let buffer = Buffer::pinned(context, SLAB)?;
-    let pointer = queue.map_blocking(&buffer, 0, SLAB, Access::ReadWrite)?;
-    Ok(Arc::new(Slab {
-        pointer,
-        taken: AtomicUsize::new(0),
-        _buffer: buffer,
-        _queue: Arc::clone(queue),
-    }))
+/// A native queue that maps slabs, and waits for each mapping. Commands that nobody waits for need a
+/// [`Queue`](super::queue::Queue). Released when dropped.
+#[derive(Debug)]
+pub struct MappingQueue(cl_command_queue);
+
+// SAFETY: OpenCL queues may be used from any thread.
+unsafe impl Send for MappingQueue {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for MappingQueue {}
+
+impl MappingQueue {
+    /// Makes the queue.
+    pub fn new(context: &Context, device: Device) -> Result<Arc<MappingQueue>, Status> {
+        let raw = context.create_queue(device, &[])?;
+        Ok(Arc::new(MappingQueue(raw)))
+    }
+
+    fn map_slab(self: &Arc<Self>, context: &Context) -> Result<Arc<Slab>, Status> {
+        let buffer = Buffer::pinned(context, SLAB)?;
+        let mut status = 0;
+        // SAFETY: queue and buffer are live, and the range is the whole buffer.
+        let pointer = unsafe {
+            cl!(clEnqueueMapBuffer(
+                self.0,
+                buffer.raw,
+                1,
+                CL_MAP_READ | CL_MAP_WRITE,
+                0,
+                SLAB,
+                0,
+                null(),
+                null_mut(),
+                &raw mut status
+            ))
+        };
+        check(status)?;
+        if pointer.is_null() {
+            return Err(Status::OUT_OF_RESOURCES);
+        }
+        Ok(Arc::new(Slab {
+            pointer: pointer.cast(),
+            taken: AtomicUsize::new(0),
+            _buffer: buffer,
+            _queue: Arc::clone(self),
+        }))
+    }
+}
+
+impl Drop for MappingQueue {
+    fn drop(&mut self) {
+        let release = || -> Result<(), Status> {
+            // SAFETY: this object owns one reference and gives it up here.
+            check(unsafe { cl!(clReleaseCommandQueue(self.0)) })
+        };
+        // No one can do anything about a refusal.
+        let _ = release();
+    }
 }
 
 /// A part of a slab, exclusively owned.
@@ -80,7 +130,7 @@ impl Drop for PinnedPart {
 /// The pinned memory of one context's device. It grows up to a limit and is not returned to the driver.
 #[derive(Debug)]
 pub struct PinnedPool {
-    queue: Arc<Queue>,
+    queue: Arc<MappingQueue>,
     most: usize,
     state: Mutex<Slabs>,
 }
@@ -96,13 +146,13 @@ impl PinnedPool {
     /// Makes a pool with one slab, which may grow to `most` slabs of 1 MiB. Maps them with a queue of its
     /// own. Blocks while the driver maps.
     pub fn new(context: &Context, device: Device, most: usize) -> Result<PinnedPool, Status> {
-        let queue = Arc::new(Queue::new(context, device, &[])?);
+        let queue = MappingQueue::new(context, device)?;
         let pool = PinnedPool {
             queue,
             most,
             state: Mutex::default(),
         };
-        let slab = map_slab(context, &pool.queue)?;
+        let slab = pool.queue.map_slab(context)?;
         pool.state.lock().all.push(slab);
         Ok(pool)
     }
@@ -124,7 +174,7 @@ impl PinnedPool {
             slabs.current = match free {
                 Some(free) => free,
                 None if slabs.all.len() < self.most => {
-                    let slab = map_slab(context, &self.queue).ok()?;
+                    let slab = self.queue.map_slab(context).ok()?;
                     slabs.all.push(slab);
                     slabs.all.len() - 1
                 }
@@ -148,7 +198,7 @@ impl PinnedPool {
 /// first, because its pages are mapped and perhaps cached. [`Ring::grow`] adds chunks one at a time.
 /// Pinning takes a driver up to a millisecond each, and the first bytes should not wait for all of them.
 pub struct Ring {
-    queue: Arc<Queue>,
+    queue: Arc<MappingQueue>,
     chunks: Mutex<Chunks>,
     freed: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -197,7 +247,7 @@ pub struct Slot {
 impl Ring {
     /// Makes an empty ring of at most `most` chunks, which are mapped with `queue`.
     #[must_use]
-    pub fn new(queue: Arc<Queue>, most: usize) -> Arc<Ring> {
+    pub fn new(queue: Arc<MappingQueue>, most: usize) -> Arc<Ring> {
         Arc::new(Ring {
             queue,
             chunks: Mutex::new(Chunks {
@@ -222,7 +272,7 @@ impl Ring {
             }
         }
         // The lock is not held here, because mapping takes long and chunks must be returnable meanwhile.
-        let slab = map_slab(context, &self.queue);
+        let slab = self.queue.map_slab(context);
         let mut chunks = self.chunks.lock();
         match slab {
             Ok(slab) => {

@@ -23,17 +23,8 @@ use std::time::{Duration, Instant};
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex};
 
-use super::event::{Listener, report};
+use super::event::{Listener, WatchedQueue, report};
 use super::finisher::{self, Finish};
-
-/// The queue of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct WatchedQueue {
-    /// Identifies the queue.
-    pub(super) key: usize,
-    /// Whether its commands end in their order.
-    pub(super) in_order: bool,
-}
 
 type Watched = Arc<dyn Listener>;
 

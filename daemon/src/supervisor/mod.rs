@@ -47,7 +47,7 @@ mod workers;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -140,13 +140,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         .iter()
         .map(TcpListener::local_addr)
         .collect::<Result<Vec<_>, _>>()?;
-    let parked = settings.parked.as_deref().map(|directory| {
-        ParkedSessions::open(directory).map_err(|error| CannotStart::Parked {
-            directory: directory.to_owned(),
-            error,
-        })
-    });
-    let parked = parked.transpose()?;
+    let parked = settings.parked.as_deref().map(open_parked).transpose()?;
     // `_identity` is the lock on the node's identity, held until the daemon ends.
     let (uuid, _identity) = match &settings.manager {
         Some(manager) => managed::node_uuid(manager.folder.as_deref()),
@@ -157,35 +151,10 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
     };
     let watchers = listen::watchers(&settings)?;
     let (place, local) = listen::place(&uuid).unzip();
-    let users = settings.security.authenticates() || settings.manager.is_some();
-    // Drivers' caches are private by default if callers may be unrelated to each other.
-    let strangers = users || !addresses.iter().all(causeway_serving::is_loopback);
-    let worker_envs = WorkerEnvs::open(
-        settings.sandbox.clone(),
-        &settings.worker_user,
-        strangers,
-        settings.private,
-    )?;
-    let domains = Domains::new(
-        &settings.sharing,
-        &settings.shares,
-        !strangers,
-        sys::group_members,
-    )?;
-    let processes = Processes::new(settings.logging.clone(), worker_envs);
-    let workers = Workers::new(
-        settings.sessions,
-        settings.heartbeat,
-        settings.inventory.probe_time_limit,
-        Builds::start(&settings.build_cache, users),
-        processes.clone(),
-        settings.security.tls.is_some(),
-        settings.sharing.host_idle,
-    );
+    let node = Node::new(settings, addresses, uuid)?;
     if let Some(parked) = parked {
-        workers.find_parked(parked);
+        node.workers.find_parked(parked);
     }
-    let node = Node::new(settings, addresses, uuid, domains, workers, processes);
     let listening = Listening {
         listeners,
         sockets,
@@ -210,6 +179,13 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
     };
     listen::remove_sockets(&node.settings);
     outcome
+}
+
+fn open_parked(directory: &Path) -> Result<ParkedSessions, CannotStart> {
+    ParkedSessions::open(directory).map_err(|error| CannotStart::Parked {
+        directory: directory.to_owned(),
+        error,
+    })
 }
 
 /// Waits for the reason for which the daemon must not serve its devices. Waits forever if there is none.
@@ -247,10 +223,32 @@ impl Node {
         settings: Settings,
         addresses: Vec<SocketAddr>,
         uuid: uuid::Uuid,
-        domains: Domains,
-        workers: Workers,
-        processes: Processes,
-    ) -> Node {
+    ) -> Result<Node, CannotStart> {
+        let users = settings.security.authenticates() || settings.manager.is_some();
+        // Drivers' caches are private by default if callers may be unrelated to each other.
+        let strangers = users || !addresses.iter().all(causeway_serving::is_loopback);
+        let worker_envs = WorkerEnvs::open(
+            settings.sandbox.clone(),
+            &settings.worker_user,
+            strangers,
+            settings.private,
+        )?;
+        let domains = Domains::new(
+            &settings.sharing,
+            &settings.shares,
+            !strangers,
+            sys::group_members,
+        )?;
+        let processes = Processes::new(settings.logging.clone(), worker_envs);
+        let workers = Workers::new(
+            settings.sessions,
+            settings.heartbeat,
+            settings.inventory.probe_time_limit,
+            Builds::start(&settings.build_cache, users),
+            processes.clone(),
+            settings.security.tls.is_some(),
+            settings.sharing.host_idle,
+        );
         let managed = settings.manager.clone().map(|manager| {
             let shares = settings.shares.clone();
             Managed::new(manager, shares, *uuid.as_bytes(), workers.clone())
@@ -258,7 +256,7 @@ impl Node {
         let settings = Arc::new(settings);
         let cards = Cards::new(processes.clone());
         let inventory = InventoryCache::new(settings.inventory, processes);
-        Node {
+        Ok(Node {
             readiness: Arc::new(Readiness::new(
                 &settings,
                 inventory,
@@ -275,7 +273,7 @@ impl Node {
             domains: Arc::new(domains),
             workers,
             managed,
-        }
+        })
     }
 
     /// Starts the tasks that accept and serve connections. `place` is the rendezvous for lanes through

@@ -29,7 +29,7 @@ use super::exclusive::Claim;
 use super::holders::Holder;
 use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
-use super::workers::{AWAY_LONG, ClientProcess, Neighbor, NotOpened, Workers};
+use super::workers::{AWAY_LONG, ClientProcess, Neighbor, NotOpened, Opened, Opening, Workers};
 use crate::config::Settings;
 use crate::handover::{AwayTimes, Leased, Owner};
 
@@ -230,22 +230,50 @@ impl NodeService {
         self.check_version(request.get_ref().wire_version)?;
         self.let_in(&request, &request.get_ref().credential, &user)?;
         let request = request.into_inner();
+        let opening = self.opening(&request, &user, &holder).await?;
+        let (granted, restart) = (opening.away, opening.restart);
+        let owner = opening.owner.clone();
+        let away = self.workers.away_beside(&Neighbor {
+            process: &opening.client,
+            user: owner.user.as_deref(),
+            address: holder.address,
+        });
+        let opened = self.workers.open(opening);
+        let opened = opened.map_err(|error| self.not_opened(&error, &holder))?;
+        if let (Some(managed), Some(place)) = (&self.managed, opened.place) {
+            managed.opened(place);
+        }
+        log_client(opened.id, &owner, request.client);
+        Ok(OpenSessionReply {
+            away,
+            restart_ms: milliseconds(restart),
+            ..self.reply(opened, granted)
+        })
+    }
+
+    /// Checks what the caller may open, waits until there is room for it, and takes its place in a lease.
+    async fn opening(
+        &self,
+        request: &OpenSessionRequest,
+        user: &User,
+        holder: &Holder,
+    ) -> Result<Opening, Status> {
         // Callers without a lease are refused before the next steps: on their account no probe runs, and no
         // other session is displaced. The place taken here is released again at once.
-        drop(self.lease(&request.credential, &user)?);
+        drop(self.lease(&request.credential, user)?);
         let known = self.readiness.current_inventory().await;
         if request.inventory_generation != known.inventory.generation {
             return Err(Status::failed_precondition(
                 "the node's devices have changed since its inventory was read; read it again",
             ));
         }
-        let made = self.workers.make_room(&holder).await;
-        made.map_err(|error| self.full(&error, &holder))?;
+        let made = self.workers.make_room(holder).await;
+        made.map_err(|error| self.full(&error, holder))?;
         // The credential is checked again, because the lease may have ended while this call waited.
-        let lease = self.lease(&request.credential, &user)?;
+        let lease = self.lease(&request.credential, user)?;
         let owner = lease
             .as_ref()
-            .map_or_else(|| owner(&user), |(place, _)| place.owner().clone());
+            .map_or_else(|| owner(user), |(place, _)| place.owner().clone());
         let asked = Asked {
             user: owner.user.as_deref(),
             leased: lease.as_ref().map(|(place, _)| place.devices()),
@@ -259,51 +287,55 @@ impl NodeService {
             // As above.
             true => {
                 drop(lease);
-                self.lease(&request.credential, &user)?
+                self.lease(&request.credential, user)?
             }
         };
-        let client = ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default()));
-        let asked = |milliseconds| Duration::from_millis(u64::from(milliseconds));
-        let of_lease = lease.as_ref().and_then(|(place, _)| place.resume());
-        let limit = self.settings.sessions.resume_limit;
-        let granted = AwayTimes::granted(
-            asked(request.resume_ms),
-            asked(request.keep_ms),
-            of_lease.map_or(limit, |of_lease| of_lease.min(limit)),
-        );
-        let is_alone = lease.is_none() && domain.is_none() && claim.is_none();
-        let restart = match is_alone && !granted.resume.is_zero() {
-            true => self.workers.grants_restart(asked(request.restart_ms)),
+        let (place, leased) = lease.unzip();
+        let away = self.granted(request, place.as_ref());
+        let is_alone = place.is_none() && domain.is_none() && claim.is_none();
+        let restart = match is_alone && !away.resume.is_zero() {
+            true => self.workers.grants_restart(asked_ms(request.restart_ms)),
             false => Duration::ZERO,
         };
-        let away = self.workers.away_beside(&Neighbor {
-            process: &client,
-            user: owner.user.as_deref(),
-            address: holder.address,
-        });
-        let opened = self
-            .workers
-            .open(
-                &holder,
-                &owner,
-                (client, granted, restart),
-                lease,
-                domain,
-                claim,
-            )
-            .map_err(|error| match error {
-                NotOpened::Draining => Status::unavailable(error.to_string()),
-                NotOpened::Full(_) | NotOpened::TooMuch(_) => self.full(&error, &holder),
-                NotOpened::Exclusive | NotOpened::NoWorker(_) => {
-                    Status::resource_exhausted(error.to_string())
-                }
-            })?;
-        if let (Some(managed), Some(place)) = (&self.managed, opened.place) {
-            managed.opened(place);
+        Ok(Opening {
+            holder: holder.clone(),
+            owner,
+            client: ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default())),
+            away,
+            restart,
+            place,
+            leased,
+            domain,
+            claim,
+        })
+    }
+
+    /// The times that the session may be away, of those that the client asks for.
+    fn granted(&self, request: &OpenSessionRequest, place: Option<&Place>) -> AwayTimes {
+        let limit = self.settings.sessions.resume_limit;
+        let of_lease = place.and_then(Place::resume);
+        AwayTimes::granted(
+            asked_ms(request.resume_ms),
+            asked_ms(request.keep_ms),
+            of_lease.map_or(limit, |of_lease| of_lease.min(limit)),
+        )
+    }
+
+    /// The refusal of a session that was not opened.
+    fn not_opened(&self, error: &NotOpened, holder: &Holder) -> Status {
+        match error {
+            NotOpened::Draining => Status::unavailable(error.to_string()),
+            NotOpened::Full(_) | NotOpened::TooMuch(_) => self.full(error, holder),
+            NotOpened::Exclusive | NotOpened::NoWorker(_) => {
+                Status::resource_exhausted(error.to_string())
+            }
         }
-        log_client(opened.id, &owner, request.client);
+    }
+
+    /// What the client needs to know of its session.
+    fn reply(&self, opened: Opened, granted: AwayTimes) -> OpenSessionReply {
         let heartbeat = self.settings.heartbeat;
-        Ok(OpenSessionReply {
+        OpenSessionReply {
             session_id: opened.id.0.to_vec().into(),
             session_secret: opened.secret.0.to_vec().into(),
             certificate_sha256: opened
@@ -319,9 +351,8 @@ impl NodeService {
             },
             resume_ms: milliseconds(granted.resume),
             keep_ms: milliseconds(granted.keep),
-            away,
-            restart_ms: milliseconds(restart),
-        })
+            ..OpenSessionReply::default()
+        }
     }
 
     /// Waits until other processes are out of the way of a session with this claim and domain. Returns whether it has
@@ -394,6 +425,11 @@ impl NodeService {
             Status::failed_precondition(format!("causewayd on {name}: {mismatch}"))
         })
     }
+}
+
+/// A time that a client asks for.
+fn asked_ms(milliseconds: u32) -> Duration {
+    Duration::from_millis(u64::from(milliseconds))
 }
 
 /// Returns the session that a request names.

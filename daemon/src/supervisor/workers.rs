@@ -158,6 +158,41 @@ impl WorkersState {
         Some(Arc::clone(&served.worker))
     }
 
+    /// Puts a session into the table, whose worker has got its assignment.
+    fn enter(&mut self, opening: Opening, admitted: Admitted, worker: Arc<Worker>) {
+        let Assignment {
+            id,
+            secret,
+            certificate,
+            connect_limit,
+            ..
+        } = admitted.assignment;
+        let user = build_cache::Owner::of(opening.owner.user.as_deref());
+        let domain = opening.domain.as_ref();
+        let host = domain.and_then(|domain| self.host_of(&worker, domain));
+        worker.serve(id, user, connect_limit, opening.away.longest());
+        self.opened += 1;
+        let served = Served {
+            worker,
+            host,
+            hint: Hint::of(&id),
+            once: VecDeque::new(),
+            holder: opening.holder,
+            opened: Instant::now(),
+            secret,
+            place: opening.place,
+            entry: admitted.entry,
+            owner: opening.owner,
+            client: opening.client,
+            claim: opening.claim,
+            restart: opening.restart,
+            certificate,
+            away: opening.away,
+            _holding: admitted.holding,
+        };
+        self.sessions.insert(id, served);
+    }
+
     /// Removes the session of a worker that has ended from the table. Remembers why it has ended if its client may ask.
     fn end_session(
         &mut self,
@@ -223,6 +258,32 @@ impl WorkersState {
         let least = waiting().max_by_key(|served| (of[&served.holder], Reverse(served.opened)))?;
         Some((least.opened, Arc::clone(&least.worker)))
     }
+}
+
+/// What a session is opened for.
+pub(super) struct Opening {
+    pub(super) holder: Holder,
+    pub(super) owner: Owner,
+    pub(super) client: ClientProcess,
+    /// How long the session waits for a client that is away.
+    pub(super) away: AwayTimes,
+    /// How long the session waits for the next daemon; 0 if it is never parked.
+    pub(super) restart: Duration,
+    /// On a managed node, the session's place in a lease and its devices.
+    pub(super) place: Option<Place>,
+    pub(super) leased: Option<Vec<Leased>>,
+    /// Sessions of one domain may have one host process; without a domain, the session has a worker of its own.
+    pub(super) domain: Option<Domain>,
+    /// Set if the session may use exclusive devices only.
+    pub(super) claim: Option<Claim>,
+}
+
+/// What an admitted session has taken, and what its worker gets.
+struct Admitted {
+    assignment: Assignment,
+    entry: Entry,
+    holding: Holding,
+    message: ToWorker,
 }
 
 pub(super) struct Opened {
@@ -404,112 +465,78 @@ impl Workers {
         }
     }
 
-    /// Opens a session for `holder` and assigns it a worker. On a managed node, `lease` is its place in a
-    /// lease and its devices. Sessions of one `domain` may have one host process; without a domain, the
-    /// session has a worker of its own. `claim`: the session may use exclusive devices only.
+    /// Opens a session and assigns it a worker.
     ///
     /// # Errors
     /// [`NotOpened`].
-    pub(super) fn open(
-        &self,
-        holder: &Holder,
-        owner: &Owner,
-        (client, away, restart): (ClientProcess, AwayTimes, Duration),
-        lease: Option<(Place, Vec<Leased>)>,
-        domain: Option<Domain>,
-        claim: Option<Claim>,
-    ) -> Result<Opened, NotOpened> {
-        let (place, leased) = lease.unzip();
-        let number = place.as_ref().map(Place::number);
+    pub(super) fn open(&self, mut opening: Opening) -> Result<Opened, NotOpened> {
         let certificate = self.certificate()?;
         let fingerprint = certificate.as_ref().map(SessionCertificate::fingerprint);
         let opened = {
             let mut state = self.0.state.lock();
             state.may_open(self.0.sessions.limit)?;
-            if let Some(claim) = &claim {
+            if let Some(claim) = &opening.claim {
                 state.may_have(claim)?;
             }
-            let mut assignment = self.assignment(certificate);
-            assignment.leased = leased;
-            assignment.owner = owner.clone();
-            assignment.away = away;
-            let ledger = match &place {
-                Some(place) => Arc::clone(place.ledger()),
-                None => Ledger::new(1)?,
+            let assignment = Assignment {
+                leased: opening.leased.take(),
+                owner: opening.owner.clone(),
+                away: opening.away,
+                ..self.assignment(certificate)
             };
-            // A lease's ledger has as many slots as the node may have sessions, so this fails only at that
-            // limit.
-            let entry = ledger.enter();
-            let entry = entry.ok_or(NotOpened::Full(self.0.sessions.limit))?;
-            assignment.slot = entry.number();
-            let holding = self
-                .0
-                .holdings
-                .take(holder, assignment.limits.host_memory)?;
-            let page = entry.page().try_clone_to_owned()?;
-            let message = ToWorker::Assign {
-                assignment: Box::new(assignment.clone()),
-                page,
-            };
-            let worker = match &domain {
-                None => self.assign(&mut state, &message)?,
+            let admitted = self.admit(&opening, assignment)?;
+            let (message, domain) = (&admitted.message, &opening.domain);
+            let worker = match domain {
+                None => self.assign(&mut state, message)?,
                 Some(domain) => {
-                    self.assign_in_host(&mut state, domain, &message, claim.is_some())?
+                    self.assign_in_host(&mut state, domain, message, opening.claim.is_some())?
                 }
             };
-            let user = build_cache::Owner::of(owner.user.as_deref());
-            let host = domain.as_ref().and_then(|of| state.host_of(&worker, of));
-            worker.serve(
-                assignment.id,
-                user,
-                assignment.connect_limit,
-                away.longest(),
-            );
-            state.opened += 1;
-            tracing::info!(session = ?assignment.id, lease = owner.lease, user = owner.user,
-                worker = worker.serial, domain = domain.map(|domain| domain.name()), "session opened");
-            if place
-                .as_ref()
-                .is_some_and(|place| !place.times().is_empty())
-            {
+            let id = admitted.assignment.id;
+            tracing::info!(session = ?id, lease = opening.owner.lease, user = opening.owner.user,
+                worker = worker.serial, domain = domain.as_ref().map(Domain::name), "session opened");
+            let place = opening.place.as_ref();
+            if place.is_some_and(|place| !place.times().is_empty()) {
                 self.0.timed.notify_one();
             }
-            let Assignment {
+            let opened = Opened {
                 id,
-                secret,
-                certificate,
-                ..
-            } = assignment;
-            let served = Served {
-                worker,
-                host,
-                hint: Hint::of(&id),
-                once: VecDeque::new(),
-                holder: holder.clone(),
-                opened: Instant::now(),
-                secret: secret.clone(),
-                place,
-                entry,
-                owner: owner.clone(),
-                client,
-                claim,
-                restart,
-                certificate,
-                away,
-                _holding: holding,
+                secret: admitted.assignment.secret.clone(),
+                fingerprint,
+                place: place.map(Place::number),
             };
             // The lock is still held, so neither a connection of the client nor the worker's end finds the
             // session missing.
-            state.sessions.insert(id, served);
-            Opened {
-                id,
-                secret,
-                fingerprint,
-                place: number,
-            }
+            state.enter(opening, admitted, worker);
+            opened
         };
         self.replenish_after(REPLACE_AFTER);
         Ok(opened)
+    }
+
+    /// Takes a slot and host memory for a session, and makes the message that assigns it a worker.
+    fn admit(&self, opening: &Opening, mut assignment: Assignment) -> Result<Admitted, NotOpened> {
+        let ledger = match &opening.place {
+            Some(place) => Arc::clone(place.ledger()),
+            None => Ledger::new(1)?,
+        };
+        // A lease's ledger has as many slots as the node may have sessions, so this fails only at that
+        // limit.
+        let entry = ledger.enter();
+        let entry = entry.ok_or(NotOpened::Full(self.0.sessions.limit))?;
+        assignment.slot = entry.number();
+        let memory = assignment.limits.host_memory;
+        let holding = self.0.holdings.take(&opening.holder, memory)?;
+        let message = ToWorker::Assign {
+            assignment: Box::new(assignment.clone()),
+            page: entry.page().try_clone_to_owned()?,
+        };
+        Ok(Admitted {
+            assignment,
+            entry,
+            holding,
+            message,
+        })
     }
 
     /// Asks the worker of a session to leave.

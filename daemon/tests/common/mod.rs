@@ -7,6 +7,7 @@ pub mod bulk;
 pub mod cached;
 pub mod cutter;
 mod daemon;
+mod eventually;
 mod links;
 pub mod manager;
 pub mod resuming;
@@ -32,21 +33,11 @@ use prost::bytes::Bytes;
 
 pub use self::daemon::Daemon;
 pub use self::daemon::block_on;
+pub(crate) use self::eventually::eventually;
 pub use self::wire::*;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Calls `found` until it returns something.
-pub fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(Instant::now() < until, "{what}");
-        std::thread::yield_now();
-    }
-}
 /// Everything that a session has received so far.
 #[derive(Default)]
 pub struct Heard {

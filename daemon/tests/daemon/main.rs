@@ -9,6 +9,8 @@ mod crowds;
 mod drain;
 mod enumeration;
 mod environment;
+#[path = "../common/eventually.rs"]
+mod eventually;
 mod exclusive;
 mod garbage;
 mod limits;

@@ -19,6 +19,8 @@ use causeway_proto::preamble::{
 use rustix::process::{Pid, Signal};
 use tonic::transport::Channel;
 
+pub(crate) use crate::eventually::eventually;
+
 /// Time limit of each wait of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The wire version of this build.
@@ -440,18 +442,6 @@ pub(crate) fn assert_open(socket: &mut TcpStream) {
     let error = socket.read(&mut [0]).expect_err("nothing to read yet");
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
     socket.set_nonblocking(false).unwrap();
-}
-
-/// Calls `ask` until it returns a value.
-pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < until, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Returns the running processes whose parent is `parent`.

@@ -16,6 +16,7 @@ use super::alarm::{Alarm, Alarms};
 use super::change::{LeaseRow, Rows, UnitRow, WaitingRow};
 use super::event::NewRequest;
 use super::holding::{GrantPart, Holding, PartState, Phase, Queued};
+use super::id::Epoch;
 use super::manager::{Manager, Over, Standing};
 use super::nodes::Node;
 use crate::inventory::{Chosen, Cluster, NodeId};
@@ -127,26 +128,7 @@ impl Manager {
         });
         let mut parts = Vec::with_capacity(row.units.len() + row.lost.len());
         for (node, units) in row.units {
-            let units = chosen(node, units);
-            let promised = row
-                .limit
-                .map_or(0, |of| of.0.saturating_mul(units.len() as u64));
-            let memory = units
-                .iter()
-                .map(|of| of.memory)
-                .fold(0, u64::saturating_add);
-            self.ledger
-                .add(&demand.party, units.len() as u32, memory, Span(promised));
-            // The node may be missing from the rows; its lease must still be fenced.
-            self.nodes.entry(node).or_default().grants.insert(row.epoch);
-            parts.push(GrantPart {
-                node,
-                units,
-                state: PartState::Serving,
-                sessions: 0,
-                counted: true,
-                promised: Span(promised),
-            });
+            parts.push(self.load_part(row.epoch, &demand, node, chosen(node, units)));
         }
         parts.extend(row.lost.into_iter().map(|(node, units)| GrantPart {
             node,
@@ -180,6 +162,35 @@ impl Manager {
         self.leases.insert(row.lease, Standing::Granted(row.epoch));
         self.grants.insert(row.epoch, holding);
         self.arm_grant(row.epoch);
+    }
+
+    /// Counts a node's part of a lease, and notes it with the node.
+    fn load_part(
+        &mut self,
+        epoch: Epoch,
+        demand: &NewRequest,
+        node: NodeId,
+        units: Vec<Chosen>,
+    ) -> GrantPart {
+        let promised = demand
+            .limit
+            .map_or(0, |of| of.0.saturating_mul(units.len() as u64));
+        let memory = units
+            .iter()
+            .map(|of| of.memory)
+            .fold(0, u64::saturating_add);
+        self.ledger
+            .add(&demand.party, units.len() as u32, memory, Span(promised));
+        // The node may be missing from the rows; its lease must still be fenced.
+        self.nodes.entry(node).or_default().grants.insert(epoch);
+        GrantPart {
+            node,
+            units,
+            state: PartState::Serving,
+            sessions: 0,
+            counted: true,
+            promised: Span(promised),
+        }
     }
 
     fn load_waiting(&mut self, row: WaitingRow) {

@@ -61,15 +61,7 @@ impl Nodes for NodesService {
         }
         let from = request.extensions().get::<Peer>().map(|peer| peer.address);
         let mut words = request.into_inner();
-        let hello = tokio::time::timeout(self.silence_limit, words.message()).await;
-        let hello = hello.map_err(|_| {
-            Status::deadline_exceeded("protocol error: a node's first message must be Hello")
-        })??;
-        let Some(from_node::Message::Hello(hello)) = hello.and_then(|word| word.message) else {
-            return Err(Status::invalid_argument(
-                "protocol error: a node's first message must be Hello",
-            ));
-        };
+        let hello = self.hello(&mut words).await?;
         let is_insecure = hello.insecure;
         let account = self
             .authenticator
@@ -104,16 +96,29 @@ impl Nodes for NodesService {
         // A separate task, because this call is dropped when the node disconnects.
         tokio::spawn(connection.read(words, closed));
         let answer = answered.await.map_err(|_| gone())?;
-        answer.map_err(|not| match not {
-            NotJoined::TooMany | NotJoined::TooMuch(_) => {
-                Status::resource_exhausted(not.to_string())
-            }
-            NotJoined::AnothersNode | NotJoined::NoNode => {
-                Status::permission_denied(not.to_string())
-            }
-        })?;
+        answer.map_err(|not| refusal(&not))?;
         let sent = tokio_stream::StreamExt::map(ReceiverStream::new(sent), Ok);
         Ok(Response::new(Box::pin(sent)))
+    }
+}
+
+impl NodesService {
+    /// Reads a node's first message.
+    async fn hello(&self, words: &mut Streaming<FromNode>) -> Result<Hello, Status> {
+        const RULE: &str = "protocol error: a node's first message must be Hello";
+        let first = tokio::time::timeout(self.silence_limit, words.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded(RULE))??;
+        match first.and_then(|word| word.message) {
+            Some(from_node::Message::Hello(hello)) => Ok(hello),
+            _ => Err(Status::invalid_argument(RULE)),
+        }
+    }
+}
+
+fn refusal(not: &NotJoined) -> Status {
+    match not {
+        NotJoined::TooMany | NotJoined::TooMuch(_) => Status::resource_exhausted(not.to_string()),
+        NotJoined::AnothersNode | NotJoined::NoNode => Status::permission_denied(not.to_string()),
     }
 }
 

@@ -101,13 +101,30 @@ fn expand(option: TokenStream, function: TokenStream) -> Result<TokenStream> {
     let object = object_type(&signature)?;
 
     let (name, output) = (&signature.ident, &signature.output);
-    let label = name.to_string();
     // The type is written, so that a body with `?` or `return` needs none.
     let body = quote!(|| #output #body);
+    let (parameter, output, call) = result(object, no_code, &name.to_string(), &body);
+    Ok(quote! {
+        #(#attributes)*
+        #[allow(non_snake_case, reason = "OpenCL's name")]
+        #visibility unsafe extern "C" fn #name(#(#parameters,)* #parameter) #output {
+            #(#groups)*
+            #call
+        }
+    })
+}
+
+/// How the C function returns the result of `body`: its further parameter, its return type, and the call.
+fn result(
+    object: Option<&Type>,
+    no_code: bool,
+    label: &str,
+    body: &TokenStream,
+) -> (Option<TokenStream>, TokenStream, TokenStream) {
     // The names of this span are invisible to the body.
     let hidden = |name| Ident::new(name, Span::mixed_site());
     let (errcode_ret, closure) = (hidden("errcode_ret"), hidden("body"));
-    let (parameter, output, call) = match (object, no_code) {
+    match (object, no_code) {
         (None, false) => (
             None,
             quote!(-> ::cl_headers::types::cl_int),
@@ -133,15 +150,7 @@ fn expand(option: TokenStream, function: TokenStream) -> Result<TokenStream> {
                 unsafe { crate::api::entry::object(#label, #errcode_ret, #closure) }
             },
         ),
-    };
-    Ok(quote! {
-        #(#attributes)*
-        #[allow(non_snake_case, reason = "OpenCL's name")]
-        #visibility unsafe extern "C" fn #name(#(#parameters,)* #parameter) #output {
-            #(#groups)*
-            #call
-        }
-    })
+    }
 }
 
 /// Reads the attribute's option: nothing, or `no_code`.

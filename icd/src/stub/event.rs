@@ -416,15 +416,7 @@ impl Event {
             if self.is_done() {
                 return None;
             }
-            let status = cause(status, &state.parts);
-            state.inherited = is_inherited(status, &state.wait);
-            if status.is_error()
-                && !state.inherited
-                && let Some(queue) = self.any_queue()
-            {
-                // Noted before the end is visible, so that `clFinish` cannot miss the failure.
-                queue.finished(self.id, status);
-            }
+            let status = self.note_cause(&mut state, status);
             state.times = times.filter(|times| times[3] != 0);
             state.starts.extend(starts);
             self.advance(if settled {
@@ -460,6 +452,20 @@ impl Event {
         // lock problem arises here.
         drop(held);
         Some(arrivals)
+    }
+
+    // Returns the command's own status, and notes a failure for the queue.
+    fn note_cause(&self, state: &mut EventState, status: Status) -> Status {
+        let status = cause(status, &state.parts);
+        state.inherited = is_inherited(status, &state.wait);
+        if status.is_error()
+            && !state.inherited
+            && let Some(queue) = self.any_queue()
+        {
+            // Noted before the end is visible, so that `clFinish` cannot miss the failure.
+            queue.finished(self.id, status);
+        }
+        status
     }
 
     // Called only once the end is visible: a blocking call may return early as soon as the count is 0.

@@ -21,19 +21,27 @@ const CAPACITY: usize = 128 << 10;
 
 /// A written batch: room for the frame's prefix, then encoded commands, without the batch's number.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub struct Batch {
     /// Number of the first command.
-    pub(super) first: u64,
+    pub first: u64,
     /// Number of the last command.
-    pub(super) last: u64,
-    pub(super) bytes: Vec<u8>,
+    pub last: u64,
+    /// See [`Batch`].
+    pub bytes: Vec<u8>,
 }
 
 /// The worker claims a position that is not possible.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Impossible {
+pub enum Impossible {
+    /// More commands than were written.
     #[error("the node claims to have applied {claimed} commands, but only {written} were written")]
-    Unwritten { claimed: u64, written: u64 },
+    Unwritten {
+        /// The number that the worker named.
+        claimed: u64,
+        /// The number of the last written command.
+        written: u64,
+    },
+    /// The position of a worker that does not have the session.
     #[error(
         "the node has put another worker into the place of one that had not parked the whole session"
     )]
@@ -42,7 +50,7 @@ pub(super) enum Impossible {
 
 /// The kept batches; see the module.
 #[derive(Debug, Default)]
-pub(super) struct KeptBatches {
+pub struct KeptBatches {
     batches: VecDeque<Batch>,
     bytes: usize,
     applied: u64,
@@ -54,7 +62,7 @@ pub(super) struct KeptBatches {
 
 impl KeptBatches {
     /// Keeps a written batch.
-    pub(super) fn keep(&mut self, batch: Batch) {
+    pub fn keep(&mut self, batch: Batch) {
         self.written = batch.last;
         // The report that the batch is applied may have come before its writer got here.
         if batch.last <= self.applied {
@@ -84,7 +92,7 @@ impl KeptBatches {
     }
 
     /// Forgets what the worker has applied.
-    pub(super) fn applied(&mut self, number: u64) {
+    pub fn applied(&mut self, number: u64) {
         self.applied = self.applied.max(number);
         while let Some(oldest) = self.batches.front()
             && oldest.last <= self.applied
@@ -106,7 +114,8 @@ impl KeptBatches {
     }
 
     /// Number of kept bytes.
-    pub(super) fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -114,7 +123,7 @@ impl KeptBatches {
     ///
     /// # Errors
     /// [`Impossible`] if so many commands were never written.
-    pub(super) fn skip_to(&mut self, position: u64) -> Result<(), Impossible> {
+    pub fn skip_to(&mut self, position: u64) -> Result<(), Impossible> {
         if position > self.written {
             return Err(Impossible::Unwritten {
                 claimed: position,
@@ -127,12 +136,13 @@ impl KeptBatches {
     }
 
     /// Takes all batches, to write them again. They must be [put back](KeptBatches::put_back) in their order.
-    pub(super) fn take(&mut self) -> VecDeque<Batch> {
+    #[must_use]
+    pub fn take(&mut self) -> VecDeque<Batch> {
         std::mem::take(&mut self.batches)
     }
 
     /// Puts a batch back behind those that were put back before. The batches that were taken count all the time.
-    pub(super) fn put_back(&mut self, batch: Batch) {
+    pub fn put_back(&mut self, batch: Batch) {
         self.batches.push_back(batch);
         self.applied(self.applied);
     }

@@ -12,7 +12,7 @@ const BATCHES: u64 = 256;
 
 /// The received event batches; see the module.
 #[derive(Debug, Default)]
-pub(super) struct Received {
+pub struct Received {
     begun: u64,
     handled: u64,
     acknowledged: u64,
@@ -25,7 +25,7 @@ impl Received {
     ///
     /// # Errors
     /// A batch before it is missing.
-    pub(super) fn is_next(&mut self, number: u64) -> Result<bool, String> {
+    pub fn is_next(&mut self, number: u64) -> Result<bool, String> {
         if number != 0 && number <= self.begun {
             return Ok(false);
         }
@@ -40,18 +40,18 @@ impl Received {
     }
 
     /// Records that the batch was handled.
-    pub(super) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.handled = self.begun;
     }
 
     /// Counts the bytes of a batch. Returns whether it is time to acknowledge.
-    pub(super) fn note(&mut self, bytes: usize) -> bool {
+    pub fn note(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
         self.bytes >= BYTES || self.handled - self.acknowledged >= BATCHES
     }
 
     /// The number to acknowledge, if the batches up to `complete` are and that is new. It then counts as acknowledged.
-    pub(super) fn next_acknowledgement(&mut self, complete: u64) -> Option<u64> {
+    pub fn next_acknowledgement(&mut self, complete: u64) -> Option<u64> {
         self.bytes = 0;
         let is_new = complete > self.acknowledged;
         self.acknowledged = self.position(complete);
@@ -59,19 +59,20 @@ impl Received {
     }
 
     /// The number to acknowledge, even if it is not a new one.
-    pub(super) fn repeated_acknowledgement(&mut self, complete: u64) -> u64 {
+    pub fn repeated_acknowledgement(&mut self, complete: u64) -> u64 {
         self.next_acknowledgement(complete);
         self.acknowledged
     }
 
     /// The number for a new connection: the worker sends everything behind it again. Never less than what was
     /// acknowledged.
-    pub(super) fn position(&self, complete: u64) -> u64 {
+    pub fn position(&self, complete: u64) -> u64 {
         self.acknowledged.max(complete)
     }
 
     /// The number of the last handled batch.
-    pub(super) fn handled(&self) -> u64 {
+    #[must_use]
+    pub fn handled(&self) -> u64 {
         self.handled
     }
 }

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_proto::preamble::Purpose;
+use causeway_proto::preamble::{ClientWord, Purpose};
 use causeway_security::Line;
 
 use super::bulk::Owner;
@@ -265,8 +265,12 @@ impl Redialer {
         let dialer = self.dialer.on_rail(rail.number);
         let generation = core.generation_if_anew();
         let open = |stream, purpose, position| {
-            let at = (position, generation);
-            let opened = dialer.open_over(stream, purpose, 0, at, deadline);
+            let word = ClientWord {
+                position,
+                generation,
+                ..ClientWord::default()
+            };
+            let opened = dialer.open_over(stream, purpose, 0, word, deadline);
             opened.map_err(|not_opened| failed(not_opened, !core.may_restart()))
         };
         let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;

@@ -97,18 +97,17 @@ impl Dialer {
         let _kept_free = standard::kept_free();
         let rail = self.rails.current();
         let opened = persistently_by(deadline, retry, || {
-            self.open_on(rail, purpose, 0, (0, 0), deadline)
+            self.open_on(rail, purpose, 0, ClientWord::default(), deadline)
         });
         Ok(opened.map_err(|not_opened| not_opened.error)?.0)
     }
 
-    /// Opens a lane of this generation on its rail, or on another one that works. This side has received `position`.
+    /// Opens a lane on its rail, or on another one that works. `word` has this side's position and its generation.
     /// Returns the lane's rail and the other side's position too.
     pub(super) fn open_lane(
         &self,
         lane: u8,
-        position: u64,
-        generation: u64,
+        word: ClientWord,
         deadline: Instant,
     ) -> Result<(Line, usize, u64), WireError> {
         let _kept_free = standard::kept_free();
@@ -120,7 +119,7 @@ impl Dialer {
             };
             let dialer = self.on_rail(rail);
             let opened = persistently_by(limit, Retry::Closed, || {
-                dialer.open_on(rail, Purpose::Bulk, lane, (position, generation), limit)
+                dialer.open_on(rail, Purpose::Bulk, lane, word, limit)
             });
             let not_opened = match opened {
                 Ok((line, theirs)) => return Ok((line, rail, theirs)),
@@ -149,11 +148,11 @@ impl Dialer {
         rail: usize,
         purpose: Purpose,
         lane: u8,
-        at: (u64, u64),
+        word: ClientWord,
         deadline: Instant,
     ) -> Result<(Line, u64), NotOpened> {
         let stream = self.connect_on(rail, deadline)?;
-        self.open_over(stream, purpose, lane, at, deadline)
+        self.open_over(stream, purpose, lane, word, deadline)
     }
 
     // Connects on this rail.
@@ -222,21 +221,20 @@ impl Dialer {
         Ok((stream, rail))
     }
 
-    /// Makes a connection one of the session. Takes this side's position and its generation. Returns the other side's
-    /// position too.
+    /// Makes a connection one of the session. `word` has this side's position and its generation. Returns the other
+    /// side's position too.
     pub(super) fn open_over(
         &self,
         stream: TcpStream,
         purpose: Purpose,
         lane: u8,
-        (position, generation): (u64, u64),
+        word: ClientWord,
         deadline: Instant,
     ) -> Result<(Line, u64), NotOpened> {
         let unreachable = |error: io::Error| self.unreachable(&error);
         let word = ClientWord {
-            position,
             origin: stream.local_addr().ok(),
-            generation,
+            ..word
         };
         let (line, preamble) = self.introduced(stream, purpose, lane, deadline)?;
         let theirs = self.prove(&line, &preamble, &word, deadline)?;

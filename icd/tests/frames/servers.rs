@@ -17,6 +17,9 @@ pub use crate::frames::opencl::*;
 /// Time limit of each step of a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The log of the fake driver's calls, in the daemon's folder.
+const CALLS: &str = "calls";
+
 // ---- daemons -----------------------------------------------------------------
 
 /// A daemon over the fake driver, killed on drop.
@@ -57,6 +60,18 @@ impl Daemon {
         )
     }
 
+    /// Starts a daemon with more arguments, whose fake driver logs its calls.
+    pub fn start_logged(listen: &str, settings: &str, flags: &[String]) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join(CALLS).display().to_string();
+        let written = folder.path().display().to_string();
+        let environment = [
+            ("FAKE_OPENCL_LOG", log.as_str()),
+            ("CAUSEWAYD_SANDBOX_WRITE", written.as_str()),
+        ];
+        Daemon::start_in(folder, listen, settings, &environment, &texts(flags))
+    }
+
     /// Starts a daemon at an address, with more arguments.
     pub fn start_flagged(listen: &str, settings: &str, flags: &[String]) -> Daemon {
         Daemon::start_with(listen, settings, &[], &texts(flags))
@@ -69,6 +84,16 @@ impl Daemon {
         flags: &[&str],
     ) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder");
+        Daemon::start_in(folder, listen, settings, environment, flags)
+    }
+
+    fn start_in(
+        folder: tempfile::TempDir,
+        listen: &str,
+        settings: &str,
+        environment: &[(&str, &str)],
+        flags: &[&str],
+    ) -> Daemon {
         fake_driver::put(folder.path(), settings);
         let (child, address) = run(folder.path(), listen, environment, flags);
         Daemon {
@@ -97,6 +122,11 @@ impl Daemon {
     /// Returns the daemon's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).expect("the log")
+    }
+
+    /// Returns the calls of the fake driver of a daemon that [`Daemon::start_logged`] has started.
+    pub fn calls(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join(CALLS)).expect("the calls")
     }
 
     /// Returns another address of the same daemon.

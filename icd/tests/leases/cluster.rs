@@ -26,8 +26,8 @@ use crate::frames::servers::*;
 const ANSWER: Duration = Duration::from_secs(90);
 /// This variable is set in a program that executes orders.
 const PLAYED: &str = "CAUSEWAY_TEST_PLAYED";
-/// Makes a program use its device once more at its end, from a function that it registered before all others.
-const LATE: &str = "CAUSEWAY_TEST_LATE";
+/// The order that a program executes at its end, in a function that it registered before all others.
+pub const LATE: &str = "CAUSEWAY_TEST_LATE";
 
 /// A manager and one of its users.
 pub struct Cluster {
@@ -56,9 +56,18 @@ impl Cluster {
 
     /// Starts a managed daemon over the fake driver, and waits until its devices are known.
     pub fn node(&self, settings: &str) -> Daemon {
+        self.node_by(Daemon::start_flagged, settings)
+    }
+
+    /// Starts such a daemon, whose driver logs its calls.
+    pub fn logging_node(&self, settings: &str) -> Daemon {
+        self.node_by(Daemon::start_logged, settings)
+    }
+
+    fn node_by(&self, start: fn(&str, &str, &[String]) -> Daemon, settings: &str) -> Daemon {
         let before = self.devices();
         let arguments = self.manager.node_arguments();
-        let daemon = Daemon::start_flagged(&self.any_port(), settings, &arguments);
+        let daemon = start(&self.any_port(), settings, &arguments);
         let more = settings.matches("[[device]]").count().max(1);
         self.manager.see_devices(before + more).expect("they come");
         daemon
@@ -183,9 +192,15 @@ impl Cluster {
 
 /// Whether the process has a thread of this name.
 pub fn has_thread(name: &str) -> bool {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("a list");
-    tasks.flatten().any(|task| {
-        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+    thread("self", name).is_some()
+}
+
+/// The folder of a process's thread of this name.
+fn thread(process: &str, name: &str) -> Option<PathBuf> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("a list");
+    let mut folders = tasks.flatten().map(|task| task.path());
+    folders.find(|folder| {
+        std::fs::read_to_string(folder.join("comm")).is_ok_and(|comm| comm.trim() == name)
     })
 }
 
@@ -264,7 +279,7 @@ impl Program {
 
     /// Starts a program that uses its device once more at its end.
     pub fn start_late(cluster: &Cluster, request: &str) -> Program {
-        cluster.program_with(request, &[(LATE, "1")])
+        cluster.program_with(request, &[(LATE, "round")])
     }
 
     /// Gives an order, without waiting.
@@ -288,6 +303,40 @@ impl Program {
     /// Gives an order that is answered with a code. Returns the code.
     pub fn code(&mut self, order: &str) -> cl_int {
         self.ask(order).parse().expect("a code")
+    }
+
+    /// Stops the thread that writes what nobody flushes, until the program has ended. The others go on.
+    pub fn stop_flusher(&self) {
+        let folder = thread(&self.child.id().to_string(), "cw-flush").expect("a session");
+        let state = || std::fs::read_to_string(folder.join("status")).expect("its state");
+        // A flusher that ticks wakes up every millisecond. One that sleeps holds no lock.
+        eventually("the flusher sleeps", || {
+            let before = state();
+            std::thread::sleep(Duration::from_millis(50));
+            (before.contains("State:\tS") && state() == before).then_some(())
+        });
+        let number = folder
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        let number: libc::pid_t = number.expect("a thread's number");
+        let (stopped, is_stopped) = mpsc::channel();
+        // No signal reaches the library's threads, so the flusher is traced. A thread of its own waits for the flusher's
+        // end, because the program's end waits for that.
+        std::thread::spawn(move || {
+            // SAFETY: these requests use no memory.
+            let trace = |request| unsafe { libc::ptrace(request, number, 0usize, 0usize) };
+            let requests = [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT].map(trace);
+            let mut status = 0;
+            // SAFETY: `status` is a live local.
+            let mut wait = || unsafe { libc::waitpid(number, &raw mut status, libc::__WALL) };
+            let is_stopped = requests == [0, 0] && wait() == number;
+            let _ = stopped.send(is_stopped);
+            wait();
+        });
+        assert!(
+            is_stopped.recv().expect("an answer"),
+            "a child cannot be traced"
+        );
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -333,7 +382,7 @@ pub fn played() -> bool {
     }
     if std::env::var_os(LATE).is_some() {
         // SAFETY: a function of this program, which is never unloaded.
-        unsafe { libc::atexit(use_once_more) };
+        unsafe { libc::atexit(obey_late) };
     }
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let answer = obey(&order);
@@ -343,8 +392,9 @@ pub fn played() -> bool {
     true
 }
 
-extern "C" fn use_once_more() {
-    println!("\n> late {}", obey("round"));
+extern "C" fn obey_late() {
+    let order = std::env::var(LATE).expect("an order");
+    println!("\n> late {}", obey(&order));
 }
 
 /// The addresses of the program's context and queue.
@@ -398,6 +448,11 @@ fn obey(order: &str) -> String {
         "round" => {
             let (context, queue) = used();
             round_trip(context, queue).to_string()
+        }
+        // Enqueues a barrier that nobody flushes or waits for.
+        "barrier" => {
+            let (_, queue) = used();
+            code!(clEnqueueBarrierWithWaitList(queue, 0, null(), null_mut())).to_string()
         }
         // Makes another context.
         "again" => match devices().first() {

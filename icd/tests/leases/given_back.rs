@@ -1,7 +1,9 @@
 //! Tests the release of leased devices: at the program's end, after everything that it does there, and when its last
 //! server is disconnected. Children of `fork` release nothing.
 
-use crate::cluster::{Cluster, LeaseState, Program, played};
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, LATE, LeaseState, Program, played};
 use crate::frames::servers::*;
 
 const ONE: &str = "[[device]]\nname = \"A\"";
@@ -111,4 +113,25 @@ fn what_was_registered_for_the_end_before_all_else_still_has_its_device() {
     let (said, status) = late.end_with();
     assert_eq!((said, status.code()), (vec!["late 0".to_owned()], Some(0)));
     cluster.sees_all_given_back();
+}
+
+#[test]
+fn what_is_queued_at_the_very_end_is_written_before_the_lease_is_released() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("");
+    let node = cluster.logging_node(ONE);
+    // A session that can be resumed says a farewell, which writes the commands too.
+    let more = [("CAUSEWAY_RESUME", "0s"), (LATE, "barrier")];
+    let late = cluster.using_with("1", &more);
+    late.stop_flusher();
+    // A worker that hears first of the lease's end reads no further commands.
+    cluster.manager.signal(Signal::STOP).expect("it stops");
+    let (said, status) = late.end_with();
+    assert_eq!((said, status.code()), (vec!["late 0".to_owned()], Some(0)));
+    eventually("the late command", || {
+        let calls = node.calls();
+        calls.contains("clEnqueueBarrierWithWaitList").then_some(())
+    });
 }

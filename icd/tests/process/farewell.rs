@@ -16,19 +16,10 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 
 // Makes several batches, and ends without waiting for any of them.
 fn work_and_exit() -> ! {
-    let device = devices()[0];
-    let context = make!(clCreateContext(
-        null(),
-        1,
-        &raw const device,
-        None,
-        null_mut()
-    ))
-    .expect("a context");
-    let queue = make!(clCreateCommandQueue(context, device, 0)).expect("a queue");
+    let cl = Fixture::on(devices()[0]);
     for _ in 0..10 {
-        ok!(clEnqueueMarkerWithWaitList(queue, 0, null(), null_mut()));
-        ok!(clFlush(queue));
+        ok!(clEnqueueMarkerWithWaitList(cl.queue, 0, null(), null_mut()));
+        ok!(clFlush(cl.queue));
     }
     std::process::exit(0);
 }

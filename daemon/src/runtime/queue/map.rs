@@ -21,8 +21,6 @@ pub enum Access {
     Read,
     /// The host overwrites all of it.
     Overwrite,
-    /// The host reads and writes.
-    ReadWrite,
 }
 
 impl Queue {
@@ -43,43 +41,12 @@ impl Queue {
             return Err(Status::INVALID_VALUE);
         }
         let length = range.end() - range.offset();
-        self.map_range(
-            buffer,
-            range.offset() as usize,
-            length as usize,
-            access,
-            wait,
-            false,
-        )
-    }
-
-    pub(in crate::runtime) fn map_blocking(
-        &self,
-        buffer: &Buffer,
-        offset: usize,
-        length: usize,
-        access: Access,
-    ) -> Result<*mut u8, Status> {
-        self.map_range(buffer, offset, length, access, &WaitList::default(), true)
-            .map(|(_, pointer)| pointer)
-    }
-
-    fn map_range(
-        &self,
-        buffer: &Buffer,
-        offset: usize,
-        length: usize,
-        access: Access,
-        wait: &WaitList<'_>,
-        blocking: bool,
-    ) -> Result<(Event, *mut u8), Status> {
         // The mapping of a rectangle includes its gaps, so CL_MAP_WRITE_INVALIDATE_REGION must not be used.
         // A write mapping fetches the old contents, which costs nothing if the host sees the device's
         // memory.
         let flags = match access {
             Access::Read => CL_MAP_READ,
             Access::Overwrite => CL_MAP_WRITE,
-            Access::ReadWrite => CL_MAP_READ | CL_MAP_WRITE,
         };
         let mut event: cl_event = null_mut();
         let mut status = 0;
@@ -88,10 +55,10 @@ impl Queue {
             cl!(clEnqueueMapBuffer(
                 self.raw,
                 buffer.raw,
-                u32::from(blocking),
+                0,
                 flags,
-                offset,
-                length,
+                range.offset() as usize,
+                length as usize,
                 wait.count(),
                 wait.pointer(),
                 &raw mut event,

@@ -28,12 +28,11 @@ use opencl_sys::{
 
 use super::buffer::Buffer;
 use super::context::{Context, bits_of};
-use super::event::{Event, Home, WaitList};
+use super::event::{Event, Home, WaitList, WatchedQueue};
 use super::finisher::Finishable;
 use super::kernel::{Kernel, Shape};
 use super::library::{check, cl};
 use super::node::Device;
-use super::watch::WatchedQueue;
 
 pub use map::Access;
 

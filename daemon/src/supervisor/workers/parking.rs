@@ -11,14 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::SessionId;
-use causeway_proto::preamble::{Hint, Introduction, Verdict};
+use causeway_proto::preamble::{Introduction, Verdict};
 use causeway_proto::version::WireVersion;
 
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Asked;
-use super::{ClientProcess, NotOpened, Served, Worker, Workers, WorkersState};
-use crate::accounting::Ledger;
-use crate::build_cache;
+use super::{ClientProcess, NotOpened, Opening, Served, Worker, Workers, WorkersState};
 use crate::handover::{Assignment, ToWorker};
 
 /// The sessions that wait for their clients in files.
@@ -214,7 +212,7 @@ impl Workers {
         let files = state.parked.files.clone().ok_or_else(missing)?;
         let contents = files.take(&id)?;
         state.may_open(self.0.sessions.limit)?;
-        let mut assignment = Assignment {
+        let assignment = Assignment {
             id,
             secret: parked.secret,
             owner: parked.owner,
@@ -222,49 +220,26 @@ impl Workers {
             restores: parked.restores,
             ..self.assignment(parked.certificate)
         };
-        let ledger = Ledger::new(1)?;
-        let entry = ledger
-            .enter()
-            .ok_or(NotOpened::Full(self.0.sessions.limit))?;
-        assignment.slot = entry.number();
-        let holder = ticket.holder();
-        let holding = self
-            .0
-            .holdings
-            .take(&holder, assignment.limits.host_memory)?;
-        let message = ToWorker::Assign {
-            assignment: Box::new(assignment.clone()),
-            page: entry.page().try_clone_to_owned()?,
+        let client = ticket.client.clone().unwrap_or_default();
+        let opening = Opening {
+            holder: ticket.holder(),
+            owner: assignment.owner.clone(),
+            client: ClientProcess::of(&client),
+            away: assignment.away,
+            restart: Duration::from_millis(ticket.restart_ms),
+            place: None,
+            leased: None,
+            domain: None,
+            claim: None,
         };
-        let worker = self.assign(state, &message)?;
+        let admitted = self.admit(&opening, assignment)?;
+        let worker = self.assign(state, &admitted.message)?;
         worker.send(&ToWorker::Restore {
             contents: contents.into(),
         })?;
-        let user = build_cache::Owner::of(assignment.owner.user.as_deref());
-        let waits = assignment.away.longest();
-        worker.serve(id, user, assignment.connect_limit, waits);
-        state.opened += 1;
-        let (client, owner) = (ticket.client.clone().unwrap_or_default(), assignment.owner);
-        tracing::info!(session = ?id, user = owner.user, worker = worker.serial, "parked session opened");
-        let served = Served {
-            worker,
-            host: None,
-            hint: Hint::of(&id),
-            once: Default::default(),
-            holder,
-            opened: Instant::now(),
-            secret: assignment.secret,
-            place: None,
-            entry,
-            owner,
-            client: ClientProcess::of(&client),
-            claim: None,
-            restart: Duration::from_millis(ticket.restart_ms),
-            certificate: assignment.certificate,
-            away: assignment.away,
-            _holding: holding,
-        };
-        state.sessions.insert(id, served);
+        let user = opening.owner.user.as_deref();
+        tracing::info!(session = ?id, user, worker = worker.serial, "parked session opened");
+        state.enter(opening, admitted, worker);
         self.replenish_after(super::REPLACE_AFTER);
         Ok(())
     }

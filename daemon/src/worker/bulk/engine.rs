@@ -17,14 +17,15 @@ use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::direct::Turns;
-use super::eager::EagerWrites;
+use super::early::EagerWrites;
 use super::incoming::Incoming;
 use super::jobs::Jobs;
+use super::message::Message;
 use super::outgoing::Outgoing;
 use super::path::{Path, RouteWait};
 use super::peers::{Peers, Why};
-use super::writer::{LaneWriters, Message};
+use super::turns::Turns;
+use super::writer::LaneWriters;
 use crate::accounting::Slot;
 use crate::runtime::block::Blocks;
 use crate::worker::objects::Queue;
@@ -95,6 +96,7 @@ impl Engine {
         Engine {
             session,
             eager: EagerWrites::new(scope.clone()),
+            jobs: Jobs::new(scope.clone()),
             scope,
             resume,
             account,
@@ -105,7 +107,6 @@ impl Engine {
             peers: Peers::default(),
             paths: Mutex::default(),
             turns: Turns::default(),
-            jobs: Jobs::default(),
             writers: LaneWriters::default(),
             beside: Beside::default(),
         }
@@ -173,9 +174,10 @@ impl Engine {
             // A client that is away cannot give another route before it is back.
             RouteWait::Broken => REPLACING + self.resume,
         };
-        let path = Arc::clone(path);
-        self.at(Instant::now() + limit, move |engine| {
-            let Some(message) = path.give_up(turn) else {
+        // The job must not keep the engine, which owns it.
+        let (path, engine) = (Arc::clone(path), Arc::downgrade(self));
+        self.jobs.at(Instant::now() + limit, move || {
+            let (Some(engine), Some(message)) = (engine.upgrade(), path.give_up(turn)) else {
                 return;
             };
             tracing::warn!(link = ?path.id(), message, "the transfers of this link fail");

@@ -7,14 +7,14 @@ use causeway_lane::{Impossible, Stream};
 use causeway_proto::bulk::BadHeader;
 use causeway_proto::id::EventId;
 
-use super::peers::{Foreign, Running};
+use super::peers::{Foreign, Origin, Running};
 use super::received_ranges::Refused;
-use super::transfer::Transfer;
+use crate::worker::objects::task::Far;
 
 /// A transfer whose bytes come from the client or another worker.
 pub(super) trait Incoming: Running {
-    /// The transfer.
-    fn transfer(&self) -> &Transfer;
+    /// The transfer as the other worker names it; `None` if the client sends the bytes.
+    fn far(&self) -> Option<&Far>;
 
     /// Reads `length` bytes off the stream. They belong at packed offset `offset`.
     fn receive(
@@ -24,6 +24,18 @@ pub(super) trait Incoming: Running {
         length: u32,
         scratch: &mut Vec<u8>,
     ) -> Result<(), LaneError>;
+
+    /// Checks that `origin` may send bytes for this transfer, whose name in messages is `name`.
+    ///
+    /// # Errors
+    /// [`Foreign`] if the transfer is another link's, or the client's.
+    fn takes_from(&self, origin: Origin, name: EventId) -> Result<(), Foreign> {
+        match (self.far(), origin) {
+            (Some(far), _) => far.speaks(origin),
+            (None, Origin::Client) => Ok(()),
+            (None, Origin::Peer(_)) => Err(Foreign(name)),
+        }
+    }
 }
 
 /// Why a lane ends.

@@ -11,13 +11,20 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::engine::Engine;
+use crate::worker::threads::Scope;
 
-type Job = Box<dyn FnOnce(&Arc<Engine>) + Send>;
+type Job = Box<dyn FnOnce() + Send>;
 
 /// The jobs of the bulk thread.
 #[derive(Default)]
 pub(super) struct Jobs {
+    scope: Scope,
+    queue: Arc<JobQueue>,
+}
+
+/// What the bulk thread shares with those who give it jobs.
+#[derive(Default)]
+struct JobQueue {
     given: Mutex<Given>,
     wake: Condvar,
 }
@@ -31,46 +38,48 @@ struct Given {
     is_over: bool,
 }
 
-impl Engine {
+impl Jobs {
+    /// Makes an empty list, whose thread counts in `scope`.
+    pub(super) fn new(scope: Scope) -> Jobs {
+        Jobs {
+            scope,
+            queue: Arc::default(),
+        }
+    }
+
     /// Has the bulk thread run a job that calls the driver.
-    pub(super) fn later(self: &Arc<Self>, work: impl FnOnce(&Arc<Engine>) + Send + 'static) {
+    pub(super) fn later(&self, work: impl FnOnce() + Send + 'static) {
         let job = Box::new(work);
-        self.jobs.give(self, |given| given.waiting.push_back(job));
+        self.give(|given| given.waiting.push_back(job));
     }
 
     /// Has the bulk thread run a job at a given time.
-    pub(super) fn at(
-        self: &Arc<Self>,
-        when: Instant,
-        work: impl FnOnce(&Arc<Engine>) + Send + 'static,
-    ) {
+    pub(super) fn at(&self, when: Instant, work: impl FnOnce() + Send + 'static) {
         let job = Box::new(work);
-        self.jobs.give(self, |given| given.timed.push((when, job)));
+        self.give(|given| given.timed.push((when, job)));
     }
-}
 
-impl Jobs {
-    fn give(&self, engine: &Arc<Engine>, add: impl FnOnce(&mut Given)) {
-        let mut given = self.given.lock();
+    fn give(&self, add: impl FnOnce(&mut Given)) {
+        let mut given = self.queue.given.lock();
         add(&mut given);
         if !given.started {
-            let own = Arc::clone(engine);
-            match (engine.scope).try_spawn("bulk", move || own.jobs.serve(&own)) {
+            let queue = Arc::clone(&self.queue);
+            match self.scope.try_spawn("bulk", move || queue.serve()) {
                 Ok(()) => given.started = true,
                 Err(error) => {
                     let what = format!("cannot start the thread \"bulk\": {error}");
-                    engine.scope.fail(&what);
+                    self.scope.fail(&what);
                 }
             }
         }
         drop(given);
-        self.wake.notify_one();
+        self.queue.wake.notify_one();
     }
 
     /// Runs the untimed jobs on this thread, if there is no bulk thread.
-    pub(super) fn run_left(&self, engine: &Arc<Engine>) {
+    pub(super) fn run_left(&self) {
         loop {
-            let mut given = self.given.lock();
+            let mut given = self.queue.given.lock();
             if given.started {
                 return;
             }
@@ -78,17 +87,19 @@ impl Jobs {
                 return;
             };
             drop(given);
-            job(engine);
+            job();
         }
     }
 
     /// Ends the bulk thread when no untimed job is left. Timed jobs are dropped.
     pub(super) fn end(&self) {
-        self.given.lock().is_over = true;
-        self.wake.notify_all();
+        self.queue.given.lock().is_over = true;
+        self.queue.wake.notify_all();
     }
+}
 
-    fn serve(&self, engine: &Arc<Engine>) {
+impl JobQueue {
+    fn serve(&self) {
         let mut given = self.given.lock();
         loop {
             let due = match given.is_over {
@@ -98,7 +109,7 @@ impl Jobs {
             match due.or_else(|| given.waiting.pop_front()) {
                 Some(job) => {
                     drop(given);
-                    job(engine);
+                    job();
                     given = self.given.lock();
                 }
                 None if given.is_over => {

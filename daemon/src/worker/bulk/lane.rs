@@ -17,8 +17,8 @@ use causeway_proto::socket::stays_inside;
 use super::engine::Engine;
 use super::incoming::{LaneError, discard};
 use super::outgoing::{Item, Outgoing};
-use super::path::{OWN, Path};
-use super::peers::{Foreign, Origin, Why};
+use super::path::Path;
+use super::peers::{Foreign, OWN, Origin, Why};
 use super::writer::LaneWriter;
 use crate::accounting::Counter;
 
@@ -205,13 +205,15 @@ fn take(
     match header.kind {
         Kind::Data => match engine.incoming(header.transfer) {
             Some(incoming) => {
-                incoming.transfer().takes_from(from)?;
+                incoming.takes_from(from, header.transfer)?;
                 incoming.receive(stream, header.offset, header.length, scratch)?;
             }
             None => discard(stream, header.length, scratch)?,
         },
         Kind::Eager if from == Origin::Client => {
-            engine.eager.receive(engine, stream, header, scratch)?;
+            engine
+                .eager
+                .receive(&engine.blocks, stream, header, scratch)?;
         }
         Kind::Eager => return Err(Foreign(header.transfer).into()),
         Kind::Credit | Kind::Offer => {
@@ -220,7 +222,7 @@ fn take(
             }
         }
         Kind::Cancel => match engine.incoming(header.transfer) {
-            Some(incoming) if from == Origin::Client && incoming.transfer().remote.is_none() => {
+            Some(incoming) if from == Origin::Client && incoming.far().is_none() => {
                 incoming.stop(Why::client());
             }
             _ => engine.peers.cancel(from, header)?,

@@ -13,15 +13,17 @@
 //! connections if there is no link. If the other end or the link gives up, the reader's command still
 //! succeeds, because its buffer is no longer read. The writer's command reports the failure.
 //!
+//! The files from the ground up. Each names files of its own line or of earlier lines (`LAYERS` in `.ci/dependencies.py`):
+//!
+//! - [`allowance`], [`received_ranges`], [`blocks`], [`turns`]: pure accounting and geometry; [`peers`]: the transfers with
+//!   other workers and the messages about them; [`memory`]: the raw bytes; [`jobs`]: the bulk thread;
+//! - [`message`]: what lanes send; [`incoming`]: what a lane asks of a transfer;
+//! - [`outgoing`]: a queue that several lanes send from; [`early`]: the bytes of eager writes;
+//! - [`writer`]: the sending side of a lane;
+//! - [`path`]: the lanes of a link;
 //! - [`engine`]: what all transfers share, and [`Reports`], which tells the session what passed or failed;
-//! - [`transfer`], [`incoming`]: what every transfer holds, and what a lane asks of it;
-//! - [`lane`]: one connection with two threads; [`writer`]: the sending side of a lane; [`outgoing`]: a
-//!   queue that several lanes send from;
-//! - [`path`]: the lanes of a link; [`peers`]: the transfers with other workers and the messages about them;
-//! - [`direct`], [`staged`]: the two ways through memory; [`memory`]: the raw bytes;
-//! - [`eager`]: writes of one chunk; [`short`]: short reads;
-//! - [`jobs`]: the bulk thread and its jobs;
-//! - [`allowance`], [`received_ranges`], [`blocks`]: pure accounting and geometry.
+//! - [`transfer`]: what every transfer holds; [`lane`]: one connection with two threads;
+//! - [`direct`], [`staged`]: the two ways through memory; [`eager`]: writes of one chunk; [`short`]: short reads.
 //!
 //! This folder parses no command frames, makes no links and does not know the session. Invariant: bytes for
 //! which credit was granted can always be read off the network, so no transfer blocks another.
@@ -30,11 +32,13 @@ mod allowance;
 mod blocks;
 mod direct;
 mod eager;
+mod early;
 mod engine;
 mod incoming;
 mod jobs;
 mod lane;
 mod memory;
+mod message;
 mod outgoing;
 mod path;
 mod peers;
@@ -42,6 +46,7 @@ mod received_ranges;
 mod short;
 mod staged;
 mod transfer;
+mod turns;
 mod writer;
 
 use std::net::TcpStream;
@@ -58,8 +63,8 @@ use causeway_proto::status::Status;
 
 pub(crate) use self::engine::{Engine, Reports};
 use self::lane::Lane;
-use self::path::{DROPPED, OWN, Path};
-use self::peers::Why;
+use self::path::{DROPPED, Path};
+use self::peers::{OWN, Why};
 use self::transfer::Transfer;
 use self::writer::LaneWriter;
 use crate::runtime::event::{Event, WaitList};
@@ -84,7 +89,7 @@ impl Engine {
         self.beside.note_transfer();
         if task.expects == Expects::Eagerly {
             let transfer = Transfer::new(self, task, memory, region);
-            return self.eager.begin(transfer, waits);
+            return eager::begin(&self.eager, transfer, waits);
         }
         self.write_granted(task, memory, region, waits)
             .map(|()| None)
@@ -120,7 +125,7 @@ impl Engine {
         let transfer = Transfer::new(self, task, memory, region);
         let sees_memory = task.queue.native()?.device().has_direct_memory();
         if sees_memory
-            && transfer.remote.is_none()
+            && transfer.far().is_none()
             && let Some(room) = short::room(&self.blocks, &region)
         {
             return short::read(transfer, room, waits).map(|()| true);
@@ -457,8 +462,8 @@ impl Engine {
     }
 
     /// Runs the jobs of a session whose bulk thread could not be started, so that they let go of their transfers.
-    pub(crate) fn run_left_jobs(self: &Arc<Self>) {
-        self.jobs.run_left(self);
+    pub(crate) fn run_left_jobs(&self) {
+        self.jobs.run_left();
     }
 
     /// Ends the bulk thread, when no command of the session is left.

@@ -6,50 +6,16 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 
-use causeway_lane::Stream;
 use causeway_proto::bulk::{Header, Kind};
-use causeway_proto::id::EventId;
 use parking_lot::{Condvar, Mutex};
 
-use super::writer::Message;
+use super::message::Chunk;
 
 /// Limit on waiting control messages. Commands in progress need fewer, but a cancellation outlives its
 /// command. A peer that leaves this number unread is not a Causeway client or worker.
 const MOST_HEADERS: usize = 1 << 20;
-
-/// Bytes that a lane sends in one message.
-pub(super) trait Chunk: Send {
-    /// The header that precedes the bytes.
-    fn header(&self) -> Header;
-
-    /// Whether the transfer still wants these bytes sent.
-    fn is_wanted(&self) -> bool {
-        true
-    }
-
-    /// Writes `before`, then the bytes without the first `skip`.
-    ///
-    /// # Errors
-    /// The stream's error.
-    fn put(
-        &self,
-        stream: &Stream,
-        before: &[u8],
-        skip: u64,
-        scratch: &mut Vec<u8>,
-    ) -> io::Result<()>;
-
-    /// Notes that the bytes were handed to the socket. A chunk that is dropped without was not sent. The memory is
-    /// released when the chunk is dropped.
-    fn sent(&mut self);
-
-    /// The bytes as a message of its own memory, if the chunk's memory must not wait for the other end's
-    /// acknowledgement. `leaves`: the acknowledgement comes over a network.
-    fn copied(&self, leaves: bool) -> Option<Message>;
-}
 
 /// A read whose bytes are cut into chunks as lanes ask for them.
 pub(super) trait Divisible: Send + Sync {
@@ -275,18 +241,9 @@ impl Unsent {
     }
 }
 
-/// Returns the header of a data chunk of `length` bytes.
-pub(super) fn data(transfer: EventId, offset: u64, length: u32) -> Header {
-    Header {
-        kind: Kind::Data,
-        transfer,
-        offset,
-        length,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::message::Message;
     use super::*;
     use bytes::Bytes;
     use causeway_proto::id::EventId;

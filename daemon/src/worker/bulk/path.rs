@@ -17,9 +17,6 @@ use super::writer::LaneWriters;
 /// The reason why nothing is sent on a link that the client has dropped.
 pub(super) const DROPPED: &str = "the link's other worker is gone";
 
-/// The id of a worker's path to itself, for transfers between two platforms of a node.
-pub(super) const OWN: LinkId = LinkId(0);
-
 /// The route of one link, as the bulk engine sees it.
 pub(crate) struct Path {
     id: LinkId,

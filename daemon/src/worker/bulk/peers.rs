@@ -17,8 +17,10 @@ use causeway_proto::id::{EventId, LinkId};
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::path::OWN;
 use crate::worker::objects::task::{Direction, Far};
+
+/// The id of a worker's path to itself, for transfers between two platforms of a node.
+pub(super) const OWN: LinkId = LinkId(0);
 
 /// Limits on early messages that are kept, and on ended transfers that are remembered.
 const MOST_EARLY: usize = 1 << 17;

@@ -19,9 +19,8 @@ use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 
 use super::engine::Engine;
-use super::outgoing::data;
+use super::message::{Message, data};
 use super::transfer::Transfer;
-use super::writer::Message;
 use crate::accounting::{Busy, Counter};
 use crate::runtime::block::{Block, Blocks};
 use crate::runtime::event::{Event, Listener, WaitList};

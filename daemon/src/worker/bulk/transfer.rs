@@ -15,7 +15,7 @@ use super::engine::{Engine, Reports, lost};
 use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Unsent};
 use super::path::Path;
-use super::peers::{Foreign, Heard, Origin, Running, Why, credit, offer};
+use super::peers::{Heard, Running, Why, credit, offer};
 use crate::worker::objects::command::Command;
 use crate::worker::objects::task::{Expects, Far, Task};
 use crate::worker::objects::{Memory, Queue};
@@ -30,14 +30,14 @@ pub(super) struct Transfer {
     pub(super) region: Region,
     pub(super) waits: Vec<Arc<Command>>,
     /// The peer's end of the transfer; `None` if the client has the other end.
-    pub(super) remote: Option<Remote>,
+    remote: Option<Remote>,
     expects: Expects,
 }
 
 /// The other worker's end of a transfer.
 #[derive(Clone)]
-pub(super) struct Remote {
-    pub(super) far: Far,
+struct Remote {
+    far: Far,
     path: Arc<Path>,
 }
 
@@ -71,13 +71,9 @@ impl Transfer {
         }
     }
 
-    /// Checks that `origin` may send bytes for this transfer.
-    pub(super) fn takes_from(&self, origin: Origin) -> Result<(), Foreign> {
-        match (&self.remote, origin) {
-            (Some(remote), _) => remote.far.speaks(origin),
-            (None, Origin::Client) => Ok(()),
-            (None, Origin::Peer(_)) => Err(Foreign(self.name())),
-        }
+    /// The transfer as the other worker names it; `None` if the client has the other end.
+    pub(super) fn far(&self) -> Option<&Far> {
+        self.remote.as_ref().map(|remote| &remote.far)
     }
 
     /// The number of bytes of the transfer.
@@ -186,17 +182,14 @@ impl Transfer {
     /// Fails the transfer on the bulk thread, for callers that must not call the driver.
     pub(super) fn fail_later(&self, status: Status, message: String) {
         let transfer = self.clone();
-        let fail = move |_: &_| transfer.fail(status, message);
-        self.engine.later(fail);
+        let fail = move || transfer.fail(status, message);
+        self.engine.jobs.later(fail);
     }
 
     /// Logs that the other end or the link gave up a send. The command itself does not fail,
     /// so nothing else reports it.
     pub(super) fn log_stop(&self, why: &Why) {
-        let (transfer, link) = (
-            self.name(),
-            self.remote.as_ref().map(|remote| remote.far.link),
-        );
+        let (transfer, link) = (self.name(), self.far().map(|far| far.link));
         tracing::info!(
             ?transfer,
             ?link,

@@ -20,9 +20,9 @@ use causeway_proto::bulk::{HEADER, Header};
 use parking_lot::Mutex;
 
 use super::incoming::LaneError;
-use super::memory::{send_bytes, send_some};
-use super::outgoing::{Chunk, Look, Outgoing};
-use crate::runtime::block::Blocks;
+use super::memory::send_some;
+use super::message::{Chunk, Message};
+use super::outgoing::{Look, Outgoing};
 
 /// With more bytes than this that the other end has not acknowledged, a lane sends no further data. A receiver
 /// acknowledges each MiB, so this is far more than a connection has under way.
@@ -52,50 +52,6 @@ enum Sent {
     Chunk(Box<dyn Chunk>),
     /// Header and bytes of a compressed chunk.
     Packed(Vec<u8>),
-}
-
-/// A header and its payload.
-pub(super) struct Message {
-    pub(super) header: Header,
-    pub(super) bytes: Bytes,
-}
-
-impl Message {
-    fn length(&self) -> u64 {
-        (HEADER + self.bytes.len()) as u64
-    }
-
-    /// Makes a message whose bytes `copy` writes.
-    pub(super) fn copy(blocks: &Blocks, header: Header, copy: impl FnOnce(&mut [u8])) -> Message {
-        let mut block = blocks.take(header.length as usize);
-        copy(block.as_mut());
-        let bytes = Bytes::from_owner(block);
-        Message { header, bytes }
-    }
-
-    // Sends the message without its first bytes.
-    fn send_from(&self, stream: &Stream, skip: usize) -> io::Result<()> {
-        let of_header = skip.min(HEADER);
-        let of_bytes = skip - of_header;
-        let header = &self.header.encode()[of_header..];
-        send_bytes(stream, header, &self.bytes[of_bytes..])
-    }
-}
-
-impl Chunk for Message {
-    fn header(&self) -> Header {
-        self.header
-    }
-
-    fn put(&self, stream: &Stream, before: &[u8], skip: u64, _: &mut Vec<u8>) -> io::Result<()> {
-        send_bytes(stream, before, &self.bytes[skip as usize..])
-    }
-
-    fn sent(&mut self) {}
-
-    fn copied(&self, _: bool) -> Option<Message> {
-        None
-    }
 }
 
 impl Sent {

@@ -346,7 +346,7 @@ fn is_lacking(error: &std::io::Error) -> bool {
 
 fn program(target: TargetArch, datagrams: bool) -> Result<BpfProgram, BackendError> {
     let denied = SeccompFilter::new(
-        rules(std::process::id(), datagrams)?,
+        rules(std::process::id(), datagrams)?.0,
         SeccompAction::Allow,
         SeccompAction::Errno(libc::EPERM as u32),
         target,
@@ -375,7 +375,7 @@ fn absent() -> BpfProgram {
 }
 
 /// The denied calls. A call is denied always, or if one of its rules matches.
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+struct Rules(BTreeMap<i64, Vec<SeccompRule>>);
 
 fn rules(own: u32, datagrams: bool) -> Result<Rules, BackendError> {
     let lists: [&[i64]; 8] = [
@@ -389,79 +389,106 @@ fn rules(own: u32, datagrams: bool) -> Result<Rules, BackendError> {
         &ARCHITECTURE,
     ];
     let always = lists.into_iter().flatten();
-    let mut rules: Rules = always.map(|&call| (call, Vec::new())).collect();
-    let mut add = |call, conditions: &[SeccompCondition]| -> Result<(), BackendError> {
-        let rule = SeccompRule::new(conditions.to_vec())?;
-        rules.entry(call).or_default().push(rule);
-        Ok(())
-    };
-    for (call, process) in OF_ITSELF {
-        add(call, &none_of(process, [0, u64::from(own)])?)?;
-    }
-    for (call, kind) in BY_KIND {
-        add(call, &none_of(0, [kind])?)?;
-    }
-    for flag in CLONE {
-        let flag = u64::from(flag as u32);
-        add(
-            libc::SYS_clone,
-            &[is(0, SeccompCmpOp::MaskedEq(flag), flag)?],
-        )?;
-    }
-    for (call, flags) in SENDING {
-        let flag = libc::MSG_FASTOPEN as u64;
-        add(call, &[is(flags, SeccompCmpOp::MaskedEq(flag), flag)?])?;
-    }
-    for (call, mode, flags) in MAKING.into_iter().chain(MAKING_HERE) {
-        for (bit, flag) in OF_OWNER
-            .into_iter()
-            .flat_map(|bit| MAKES.map(|flag| (bit, flag)))
-        {
-            let makes = is(flags, SeccompCmpOp::MaskedEq(flag), flag)?;
-            add(call, &[is(mode, SeccompCmpOp::MaskedEq(bit), bit)?, makes])?;
-        }
-    }
-    for (call, mode) in MAKING_ALWAYS.into_iter().chain(MAKING_ALWAYS_HERE) {
-        for bit in OF_OWNER {
-            add(call, &[is(mode, SeccompCmpOp::MaskedEq(bit), bit)?])?;
-        }
-    }
-    let [level, option] = LAYER;
-    add(
-        libc::SYS_setsockopt,
-        &[
-            is(1, SeccompCmpOp::Eq, level)?,
-            is(2, SeccompCmpOp::Eq, option)?,
-        ],
-    )?;
-    for request in REQUESTS {
-        add(libc::SYS_ioctl, &[is(1, SeccompCmpOp::Eq, request.into())?])?;
-    }
-    let [first, last] = OF_TERMINALS;
-    let mut terminals = none_of(1, TERMINALS_ALLOWED)?;
-    terminals.push(is(1, SeccompCmpOp::Ge, first)?);
-    terminals.push(is(1, SeccompCmpOp::Le, last)?);
-    add(libc::SYS_ioctl, &terminals)?;
-    for command in CONTROLS {
-        add(libc::SYS_fcntl, &[is(1, SeccompCmpOp::Eq, command as u64)?])?;
-    }
-    for option in OF_THE_PROCESS {
-        add(libc::SYS_prctl, &[is(0, SeccompCmpOp::Eq, option as u64)?])?;
-    }
-    add(libc::SYS_personality, &none_of(0, [ASKED])?)?;
-    let families = SOCKETS.map(|(family, _)| family as u64);
-    add(libc::SYS_socket, &none_of(0, families)?)?;
-    for (family, protocols) in SOCKETS {
-        let of_family = is(0, SeccompCmpOp::Eq, family as u64)?;
-        let mut other = none_of(2, protocols.iter().map(|&protocol| protocol as u64))?;
-        other.push(of_family.clone());
-        add(libc::SYS_socket, &other)?;
-        if !datagrams && matches!(family, libc::AF_INET | libc::AF_INET6) {
-            let datagram = is(1, SeccompCmpOp::MaskedEq(TYPE), libc::SOCK_DGRAM as u64)?;
-            add(libc::SYS_socket, &[of_family, datagram])?;
-        }
-    }
+    let mut rules = Rules(always.map(|&call| (call, Vec::new())).collect());
+    rules.deny_for_processes(own)?;
+    rules.deny_for_files()?;
+    rules.deny_for_descriptors()?;
+    rules.deny_for_sockets(datagrams)?;
     Ok(rules)
+}
+
+impl Rules {
+    fn add(&mut self, call: i64, conditions: &[SeccompCondition]) -> Result<(), BackendError> {
+        let rule = SeccompRule::new(conditions.to_vec())?;
+        self.0.entry(call).or_default().push(rule);
+        Ok(())
+    }
+
+    /// Other processes, and what a process may not change of itself.
+    fn deny_for_processes(&mut self, own: u32) -> Result<(), BackendError> {
+        for (call, process) in OF_ITSELF {
+            self.add(call, &none_of(process, [0, u64::from(own)])?)?;
+        }
+        for (call, kind) in BY_KIND {
+            self.add(call, &none_of(0, [kind])?)?;
+        }
+        for flag in CLONE {
+            let flag = u64::from(flag as u32);
+            self.add(
+                libc::SYS_clone,
+                &[is(0, SeccompCmpOp::MaskedEq(flag), flag)?],
+            )?;
+        }
+        for option in OF_THE_PROCESS {
+            self.add(libc::SYS_prctl, &[is(0, SeccompCmpOp::Eq, option as u64)?])?;
+        }
+        self.add(libc::SYS_personality, &none_of(0, [ASKED])?)?;
+        Ok(())
+    }
+
+    /// Files that would run with their owner's rights.
+    fn deny_for_files(&mut self) -> Result<(), BackendError> {
+        for (call, mode, flags) in MAKING.into_iter().chain(MAKING_HERE) {
+            for (bit, flag) in OF_OWNER
+                .into_iter()
+                .flat_map(|bit| MAKES.map(|flag| (bit, flag)))
+            {
+                let makes = is(flags, SeccompCmpOp::MaskedEq(flag), flag)?;
+                self.add(call, &[is(mode, SeccompCmpOp::MaskedEq(bit), bit)?, makes])?;
+            }
+        }
+        for (call, mode) in MAKING_ALWAYS.into_iter().chain(MAKING_ALWAYS_HERE) {
+            for bit in OF_OWNER {
+                self.add(call, &[is(mode, SeccompCmpOp::MaskedEq(bit), bit)?])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests to devices and terminals, and signals from descriptors.
+    fn deny_for_descriptors(&mut self) -> Result<(), BackendError> {
+        for request in REQUESTS {
+            self.add(libc::SYS_ioctl, &[is(1, SeccompCmpOp::Eq, request.into())?])?;
+        }
+        let [first, last] = OF_TERMINALS;
+        let mut terminals = none_of(1, TERMINALS_ALLOWED)?;
+        terminals.push(is(1, SeccompCmpOp::Ge, first)?);
+        terminals.push(is(1, SeccompCmpOp::Le, last)?);
+        self.add(libc::SYS_ioctl, &terminals)?;
+        for command in CONTROLS {
+            self.add(libc::SYS_fcntl, &[is(1, SeccompCmpOp::Eq, command as u64)?])?;
+        }
+        Ok(())
+    }
+
+    /// Kinds of sockets, and ways around Landlock on the others.
+    fn deny_for_sockets(&mut self, datagrams: bool) -> Result<(), BackendError> {
+        for (call, flags) in SENDING {
+            let flag = libc::MSG_FASTOPEN as u64;
+            self.add(call, &[is(flags, SeccompCmpOp::MaskedEq(flag), flag)?])?;
+        }
+        let [level, option] = LAYER;
+        self.add(
+            libc::SYS_setsockopt,
+            &[
+                is(1, SeccompCmpOp::Eq, level)?,
+                is(2, SeccompCmpOp::Eq, option)?,
+            ],
+        )?;
+        let families = SOCKETS.map(|(family, _)| family as u64);
+        self.add(libc::SYS_socket, &none_of(0, families)?)?;
+        for (family, protocols) in SOCKETS {
+            let of_family = is(0, SeccompCmpOp::Eq, family as u64)?;
+            let mut other = none_of(2, protocols.iter().map(|&protocol| protocol as u64))?;
+            other.push(of_family.clone());
+            self.add(libc::SYS_socket, &other)?;
+            if !datagrams && matches!(family, libc::AF_INET | libc::AF_INET6) {
+                let datagram = is(1, SeccompCmpOp::MaskedEq(TYPE), libc::SOCK_DGRAM as u64)?;
+                self.add(libc::SYS_socket, &[of_family, datagram])?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn none_of(

@@ -24,7 +24,8 @@ use super::outbox::Outbox;
 use super::pace::Ticket;
 use super::unobserved::Earlier;
 use crate::accounting::Busy;
-use crate::runtime::event::{Event, Listener, Times, WaitList, listen};
+use crate::runtime::event::{Event, Listener, Times, WaitList};
+use crate::runtime::listen::listen;
 use crate::worker::threads::broken;
 
 const OPEN: i32 = 1;

@@ -5,12 +5,15 @@
 //! driver.
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use causeway_proto::command::CommandBatch;
 use causeway_security::Line;
 
 use super::ending::{Ending, Endings};
 use super::stage::Stage;
 use super::window::BadNumber;
+use crate::handover;
 use crate::worker::session::{Session, Violation};
 
 /// With more event bytes than this that wait or are not acknowledged, no further commands are read.
@@ -65,6 +68,28 @@ pub(super) fn begins_behind(stage: &Stage, first: &Arrived) -> Result<Option<u64
             "the client has other events than its session".to_owned(),
         )),
     }
+}
+
+/// Has the commands of one connection after the other applied, until the session is over. `next` waits for a connection
+/// and returns its number, too. `read` applies its commands, and returns how it ended.
+pub(super) fn read_all<R>(
+    stage: &Arc<Stage>,
+    session: &Session,
+    next: impl Fn() -> Option<(u64, R)>,
+    mut read: impl FnMut(R) -> Ending,
+) -> Ending {
+    while let Some((number, reading)) = next() {
+        if number > 1 {
+            session.skip_applied();
+        }
+        match read(reading) {
+            lost @ (Ending::ClientClosed | Ending::ClientLost { .. }) if stage.resumes() => {
+                stage.ended(handover::Line::Commands, number, lost);
+            }
+            ending => return ending,
+        }
+    }
+    Ending::SupervisorGone
 }
 
 /// Applies a batch. Returns the ending of a session that is over.

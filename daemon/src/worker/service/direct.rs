@@ -22,7 +22,6 @@ use super::carrier::{self, Arrived, Carrier};
 use super::direct_events::{DirectEvents, Reading};
 use super::ending::Ending;
 use super::stage::{Commands, Stage};
-use crate::handover::Line;
 use crate::worker::connection::EventSink;
 use crate::worker::session::Session;
 use crate::worker::threads::Scope;
@@ -63,21 +62,13 @@ pub(super) fn carry(
     }
     let session = begin(Arc::<DirectEvents>::clone(&events));
     let mut spin_budget = SpinBudget::new();
-    loop {
-        let Some(reading) = events.next_connection() else {
-            return Ending::SupervisorGone;
-        };
-        if reading.number > 1 {
-            session.skip_applied();
-        }
-        let number = reading.number;
-        match read(reading, &mut spin_budget, &events, &session) {
-            lost @ (Ending::ClientClosed | Ending::ClientLost { .. }) if stage.resumes() => {
-                stage.ended(Line::Commands, number, lost);
-            }
-            ending => return ending,
-        }
-    }
+    let next = || {
+        let reading = events.next_connection()?;
+        Some((reading.number, reading))
+    };
+    carrier::read_all(stage, &session, next, |reading| {
+        read(reading, &mut spin_budget, &events, &session)
+    })
 }
 
 /// Applies the commands of one connection until it ends. Returns how it ended.

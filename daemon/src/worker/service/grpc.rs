@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use causeway_proto::command::EventBatch;
 use causeway_proto::frame::{self, PREFIX};
-use causeway_security::{Line as SecuredLine, SecureStream};
+use causeway_security::{Line, SecureStream};
 use causeway_serving::gate::Port;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
@@ -32,7 +32,6 @@ use super::grpc_service::{Encoded, Received, WorkerService};
 use super::stage::{Commands, Stage};
 use super::window::{BadNumber, Frames, Window};
 use crate::guarded_io::GuardedIo;
-use crate::handover::Line;
 use crate::worker::connection::EventSink;
 use crate::worker::session::Session;
 use crate::worker::threads::Scope;
@@ -69,21 +68,13 @@ pub(super) fn carry(
         Arc::clone(&events).serve(later.arrived);
     }
     let session = begin(Arc::<GrpcEvents>::clone(&events));
-    loop {
-        let Some(reading) = events.next_connection() else {
-            return Ending::SupervisorGone;
-        };
-        if reading.number > 1 {
-            session.skip_applied();
-        }
-        let number = reading.number;
-        match read(reading, &events, &session) {
-            lost @ (Ending::ClientClosed | Ending::ClientLost { .. }) if stage.resumes() => {
-                stage.ended(Line::Commands, number, lost);
-            }
-            ending => return ending,
-        }
-    }
+    let next = || {
+        let reading = events.next_connection()?;
+        Some((reading.number, reading))
+    };
+    carrier::read_all(stage, &session, next, |reading| {
+        read(reading, &events, &session)
+    })
 }
 
 /// Applies the commands of one connection until it ends. Returns how it ended.
@@ -122,11 +113,7 @@ type Arrival = Result<Received, Status>;
 /// Serves the one connection until it closes and the session has all of its commands. `passed` gets no value; its sender
 /// is dropped then.
 #[tokio::main(flavor = "current_thread")]
-async fn serve(
-    line: SecuredLine,
-    call: Call,
-    passed: oneshot::Receiver<Infallible>,
-) -> io::Result<()> {
+async fn serve(line: Line, call: Call, passed: oneshot::Receiver<Infallible>) -> io::Result<()> {
     let (socket, tls) = line.into_parts();
     socket.set_nonblocking(true)?;
     let socket = tokio::net::TcpStream::from_std(socket)?;

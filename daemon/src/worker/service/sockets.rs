@@ -38,27 +38,9 @@ pub(super) fn receive(
                 if is_spare() {
                     loading.warm.stop();
                 }
-                threads.name_in_log(names(&assignment));
-                tracing::debug!("the worker has a session now");
-                match Slot::adopt(&page, assignment.slot) {
-                    Ok(account) => stage.count_in(account),
-                    Err(error) => {
-                        break Ending::Broken(format!(
-                            "cannot map the supervisor's page of counters: {error}"
-                        ));
-                    }
-                }
-                if let Err(error) = threads.limit_memory(assignment.limits.host_memory) {
-                    break Ending::Broken(format!(
-                        "cannot set the session's limit on host memory: {error}"
-                    ));
-                }
                 deadlines = Some(Deadlines::of(&assignment));
-                builds.switch(assignment.build_cache);
-                if let Err(error) = stage.assign(*assignment) {
-                    break Ending::Broken(format!(
-                        "the worker cannot use the session's certificate: {error}"
-                    ));
+                if let Err(fault) = assign(*assignment, &page, stage, threads, builds) {
+                    break Ending::Broken(fault);
                 }
             }
             Ok(Some(ToWorker::Connection { preamble, socket })) => {
@@ -88,6 +70,28 @@ pub(super) fn receive(
         }
     };
     stage.endings.end(ending);
+}
+
+/// Gives the worker its session. `Err` is the reason why it cannot serve the session.
+fn assign(
+    assignment: Assignment,
+    page: &OwnedFd,
+    stage: &Stage,
+    threads: &Threads,
+    builds: &Client,
+) -> Result<(), String> {
+    threads.name_in_log(names(&assignment));
+    tracing::debug!("the worker has a session now");
+    let account = Slot::adopt(page, assignment.slot)
+        .map_err(|error| format!("cannot map the supervisor's page of counters: {error}"))?;
+    stage.count_in(account);
+    threads
+        .limit_memory(assignment.limits.host_memory)
+        .map_err(|error| format!("cannot set the session's limit on host memory: {error}"))?;
+    builds.switch(assignment.build_cache);
+    stage
+        .assign(assignment)
+        .map_err(|error| format!("the worker cannot use the session's certificate: {error}"))
 }
 
 /// Returns the session, lease and user, which the session's log lines have.

@@ -153,7 +153,8 @@ impl Window {
 
     /// Appends frames from `number` on that the client has not handled to `into`, with at most `most` bytes or one
     /// frame. Returns the number of the frame that follows them.
-    pub(super) fn copy(&self, number: u64, most: usize, into: &mut Vec<u8>) -> u64 {
+    #[must_use]
+    pub fn copy(&self, number: u64, most: usize, into: &mut Vec<u8>) -> u64 {
         let (begin, mut next) = (into.len(), number.max(self.handled + 1));
         for segment in self.segments.iter().filter(|of| of.last >= number) {
             let earlier = next.saturating_sub(segment.first);
@@ -180,8 +181,8 @@ impl Window {
     }
 }
 
-/// Splits a buffer into its frames.
-pub(super) struct Frames<'a>(pub(super) &'a [u8]);
+/// Splits a buffer into its frames. Ends before a frame that is not whole.
+pub struct Frames<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Frames<'a> {
     type Item = &'a [u8];

@@ -41,7 +41,7 @@ pub(crate) mod links;
 mod memory;
 mod mirrors;
 pub(crate) mod neighbours;
-mod numbering;
+pub mod numbering;
 pub mod parking;
 mod program;
 mod query;
@@ -152,18 +152,7 @@ impl Session {
     #[must_use]
     pub fn start(start: SessionStart, node: Preloaded, events: Arc<dyn EventSink>) -> Session {
         let ((ended, commands), (alive, contexts)) = (Alive::counted(), Alive::counted());
-        let printed = printed(start.commons.as_deref());
-        let account = start.account.clone();
-        let busy = Busy::new(account.clone(), node.0.names());
-        let outbox = Outbox::new(events, printed, account, busy, ended.clone());
-        let outbox = Arc::new(outbox);
-        if let Some(commons) = &start.commons {
-            commons.progresses.add(outbox.progress());
-        }
-        if let Some(seat) = outbox.printed().seat() {
-            let wake = Arc::downgrade(&outbox);
-            seat.wakes(wake);
-        }
+        let outbox = outbox(&start, &node, events, ended.clone());
         let counted = start.commons.as_ref().map(|_| HostedSession::begin());
         let scope = start.scope;
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
@@ -451,6 +440,27 @@ fn start_threads(shared: &Arc<Shared>) {
             neighbours::leave_suspicion(&shared);
         }
     });
+}
+
+/// Makes the outbox, and tells the neighbours of it.
+fn outbox(
+    start: &SessionStart,
+    node: &Preloaded,
+    events: Arc<dyn EventSink>,
+    ended: Alive,
+) -> Arc<Outbox> {
+    let printed = printed(start.commons.as_deref());
+    let account = start.account.clone();
+    let busy = Busy::new(account.clone(), node.0.names());
+    let outbox = Arc::new(Outbox::new(events, printed, account, busy, ended));
+    if let Some(commons) = &start.commons {
+        commons.progresses.add(outbox.progress());
+    }
+    if let Some(seat) = outbox.printed().seat() {
+        let wake = Arc::downgrade(&outbox);
+        seat.wakes(wake);
+    }
+    outbox
 }
 
 /// Returns where the text of a session's kernels comes from.

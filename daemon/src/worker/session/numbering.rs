@@ -6,7 +6,7 @@
 use causeway_proto::command::CommandBatch;
 
 /// Removes the commands of a batch that were applied before, so that it begins with `next` if it contains it.
-pub(super) fn skip_applied(batch: &mut CommandBatch, next: u64) {
+pub fn skip_applied(batch: &mut CommandBatch, next: u64) {
     let applied = next.saturating_sub(batch.first);
     let applied =
         usize::try_from(applied).map_or(batch.commands.len(), |of| of.min(batch.commands.len()));

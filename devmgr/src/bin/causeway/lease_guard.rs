@@ -132,43 +132,7 @@ impl<'a> LeaseGuard<'a> {
         limit: Option<Duration>,
         progress: &mut Progress,
     ) -> RequestResult {
-        let asked = connection.request(request.clone());
-        let answer = async {
-            let mut news = connection.leases().request(asked).await?.into_inner();
-            loop {
-                let word = tokio::select! {
-                    word = news.message() => word?,
-                    () = tokio::time::sleep(Progress::TICK) => {
-                        progress.tick();
-                        continue;
-                    }
-                };
-                let Some(word) = word else {
-                    return Err(Status::unavailable("the device manager closed the stream"));
-                };
-                match word.step {
-                    Some(progress::Step::Position(position)) => progress.say(Step::Waiting {
-                        request: request.request.clone(),
-                        position: position.position,
-                        waiting: position.waiting,
-                        lack: Some(position.lack).filter(|lack| !lack.is_empty()),
-                    }),
-                    Some(progress::Step::Granted(granted)) => {
-                        // The stream stays open, because it reports the end of the lease.
-                        self.news = Some(news);
-                        return Ok(RequestResult::Granted(granted));
-                    }
-                    Some(progress::Step::Refused(refused)) => {
-                        return Ok(RequestResult::Refused(Failure::new(refused.reason)));
-                    }
-                    Some(progress::Step::Ended(ended)) => {
-                        let what = format!("the request is over: {}", ended.reason);
-                        return Ok(RequestResult::Refused(Failure::new(what)));
-                    }
-                    None => {}
-                }
-            }
-        };
+        let answer = self.decision(connection, request, progress);
         let answer = match limit {
             None => answer.await,
             Some(limit) => match tokio::time::timeout(limit, answer).await {
@@ -187,6 +151,50 @@ impl<'a> LeaseGuard<'a> {
                 RequestResult::Refused(failure)
             }
         })
+    }
+
+    /// Sends the request, and waits for the manager's decision.
+    async fn decision(
+        &mut self,
+        connection: &Connection,
+        request: &RequestDevices,
+        progress: &mut Progress,
+    ) -> Result<RequestResult, Status> {
+        let asked = connection.request(request.clone());
+        let mut news = connection.leases().request(asked).await?.into_inner();
+        loop {
+            let word = tokio::select! {
+                word = news.message() => word?,
+                () = tokio::time::sleep(Progress::TICK) => {
+                    progress.tick();
+                    continue;
+                }
+            };
+            let Some(word) = word else {
+                return Err(Status::unavailable("the device manager closed the stream"));
+            };
+            match word.step {
+                Some(progress::Step::Position(position)) => progress.say(Step::Waiting {
+                    request: request.request.clone(),
+                    position: position.position,
+                    waiting: position.waiting,
+                    lack: Some(position.lack).filter(|lack| !lack.is_empty()),
+                }),
+                Some(progress::Step::Granted(granted)) => {
+                    // The stream stays open, because it reports the end of the lease.
+                    self.news = Some(news);
+                    return Ok(RequestResult::Granted(granted));
+                }
+                Some(progress::Step::Refused(refused)) => {
+                    return Ok(RequestResult::Refused(Failure::new(refused.reason)));
+                }
+                Some(progress::Step::Ended(ended)) => {
+                    let what = format!("the request is over: {}", ended.reason);
+                    return Ok(RequestResult::Refused(Failure::new(what)));
+                }
+                None => {}
+            }
+        }
     }
 
     /// Renews the lease as long as this is polled, and returns when the lease is reduced or over.

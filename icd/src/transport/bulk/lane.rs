@@ -14,6 +14,7 @@ use causeway_lane::{
 };
 use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::limits::BULK_CHUNK;
+use causeway_proto::preamble::ClientWord;
 use causeway_proto::socket::stays_inside;
 use parking_lot::Mutex;
 
@@ -434,9 +435,13 @@ impl Lane {
                     };
                 };
                 let begun = Instant::now();
-                let (position, deadline) = (stopped.position, begun + OPEN_LIMIT);
-                let opened =
-                    (bulk.dialer).open_lane(self.number, position, self.generation, deadline);
+                let word = ClientWord {
+                    position: stopped.position,
+                    generation: self.generation,
+                    ..ClientWord::default()
+                };
+                let deadline = begun + OPEN_LIMIT;
+                let opened = (bulk.dialer).open_lane(self.number, word, deadline);
                 match opened {
                     Ok((line, rail, theirs)) => {
                         self.rail.store(rail, Ordering::Relaxed);

@@ -8,7 +8,6 @@
 //! when no lane is using the mapping.
 
 mod read;
-mod turns;
 mod write;
 
 use std::sync::Arc;
@@ -17,11 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use causeway_proto::status::Status;
 
 pub(super) use self::read::read;
-pub(super) use self::turns::Turns;
-use self::turns::{Turn, Work};
 pub(super) use self::write::write;
 use super::memory::Window;
 use super::transfer::Transfer;
+use super::turns::{Turn, Work};
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::queue::Access;
 
@@ -45,7 +43,7 @@ impl Drop for Mapped {
         }
         let (transfer, window) = (self.transfer.clone(), self.window);
         // The drop may be on a thread that must not call the driver.
-        self.transfer.engine.later(move |_| {
+        self.transfer.engine.jobs.later(move || {
             let (Ok(queue), Ok(memory)) = (transfer.queue.native(), transfer.memory.native())
             else {
                 return;
@@ -86,7 +84,7 @@ impl Mapped {
         let engine = &self.transfer.engine;
         let failed = status.is_error();
         for unmapping in engine.turns.ended(self.turn, failed) {
-            engine.later(move |_: &_| unmapping());
+            engine.jobs.later(unmapping);
         }
         self.is_mapped.store(!failed, Ordering::Release);
         if failed {

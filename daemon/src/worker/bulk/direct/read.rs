@@ -15,10 +15,10 @@ use crate::accounting::Busy;
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::bulk::allowance::Allowance;
-use crate::worker::bulk::outgoing::{Chunk, Divisible, data};
+use crate::worker::bulk::message::{Chunk, Message, data};
+use crate::worker::bulk::outgoing::Divisible;
 use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::transfer::Transfer;
-use crate::worker::bulk::writer::Message;
 use crate::worker::objects::command::watch;
 
 /// A read through a mapping.
@@ -88,9 +88,9 @@ impl DirectRead {
             drop(state);
             let read = Arc::clone(self);
             let transfer = &self.mapped.transfer;
-            let end = move |_: &_| read.finish();
+            let end = move || read.finish();
             // The driver's callback may be the caller, so the bulk thread makes the unmap.
-            transfer.engine.later(end);
+            transfer.engine.jobs.later(end);
         } else if state.allowance.has_more() && !std::mem::replace(&mut state.queued, true) {
             drop(state);
             let read = Arc::clone(self);

@@ -16,6 +16,7 @@ use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
 use crate::worker::bulk::transfer::Transfer;
 use crate::worker::objects::command::watch;
+use crate::worker::objects::task::Far;
 
 /// A write through a mapping.
 struct DirectWrite {
@@ -98,14 +99,14 @@ impl DirectWrite {
     fn abandon_later(self: &Arc<Self>) {
         let write = Arc::clone(self);
         let transfer = &self.mapped.transfer;
-        let abandon = move |_: &_| write.abandon();
-        transfer.engine.later(abandon);
+        let abandon = move || write.abandon();
+        transfer.engine.jobs.later(abandon);
     }
 }
 
 impl Incoming for DirectWrite {
-    fn transfer(&self) -> &Transfer {
-        &self.mapped.transfer
+    fn far(&self) -> Option<&Far> {
+        self.mapped.transfer.far()
     }
 
     fn receive(

@@ -36,8 +36,7 @@ use crate::accounting::Busy;
 use crate::runtime::context::Context;
 use crate::runtime::event::{Event, Listener};
 use crate::runtime::host::Host;
-use crate::runtime::pinned::{Ring, Slot};
-use crate::runtime::queue::Queue as NativeQueue;
+use crate::runtime::pinned::{MappingQueue, Ring, Slot};
 use crate::worker::objects::Queue;
 use crate::worker::objects::command::{Command, native_waits, watch};
 
@@ -57,7 +56,7 @@ impl Rings {
     /// Makes two rings without chunks.
     fn new(engine: &Arc<Engine>, queue: &Queue) -> Result<Arc<Rings>, Status> {
         let (context, device) = (queue.context.native()?, queue.native()?.device());
-        let mapping = Arc::new(NativeQueue::new(context, device, &[])?);
+        let mapping = MappingQueue::new(context, device)?;
         let up = Ring::new(Arc::clone(&mapping), SLOTS);
         let down = Ring::new(mapping, SLOTS);
         let rings = Arc::new(Rings {
@@ -77,17 +76,18 @@ impl Rings {
             if let (Some(rings), Some(engine)) = (Weak::upgrade(&weak), engine.upgrade()) {
                 // A native read needs the driver, but a chunk may be freed where the driver must not be called.
                 if !rings.reads.lock().is_empty() {
-                    engine.later(move |_| rings.fill());
+                    engine.jobs.later(move || rings.fill());
                 }
             }
         }));
         Ok(rings)
     }
 
-    fn of(engine: &Arc<Engine>, queue: &Queue) -> Result<Arc<Rings>, Status> {
+    fn of(transfer: &Transfer) -> Result<Arc<Rings>, Status> {
+        let queue = &transfer.queue;
         queue
             .context
-            .staging(queue.device, || Rings::new(engine, queue))
+            .staging(queue.device, || Rings::new(&transfer.engine, queue))
     }
 
     /// Grants free chunks to the waiting writes, in order.

@@ -17,10 +17,9 @@ use super::{CHUNK, Pieces, Rings, enqueue, passed, slot_window};
 use crate::runtime::context::Context;
 use crate::runtime::pinned::Slot;
 use crate::worker::bulk::blocks::blocks;
-use crate::worker::bulk::outgoing::{Chunk, data};
+use crate::worker::bulk::message::{Chunk, Message, data};
 use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::transfer::Transfer;
-use crate::worker::bulk::writer::Message;
 
 /// A read through chunks.
 pub(super) struct StagedRead {
@@ -66,15 +65,16 @@ impl StagedRead {
     fn go_on(self: &Arc<Self>) {
         let read = Arc::clone(self);
         let transfer = &self.transfer;
-        transfer.engine.later(
-            move |engine| match Rings::of(engine, &read.transfer.queue) {
+        transfer
+            .engine
+            .jobs
+            .later(move || match Rings::of(&read.transfer) {
                 Ok(rings) => {
                     rings.line_up(&read);
                     rings.fill();
                 }
                 Err(status) => read.give_up(status),
-            },
-        );
+            });
     }
 
     pub(super) fn context(&self) -> Result<&Context, Status> {
@@ -188,8 +188,8 @@ impl Running for StagedRead {
         let transfer = &self.transfer;
         transfer.log_stop(&why);
         self.state.lock().stopped = true;
-        let stop = move |_: &_| read.stop_now(why.status);
-        transfer.engine.later(stop);
+        let stop = move || read.stop_now(why.status);
+        transfer.engine.jobs.later(stop);
     }
 }
 

@@ -18,6 +18,7 @@ use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
 use crate::worker::bulk::peers::{Running, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
 use crate::worker::bulk::transfer::Transfer;
+use crate::worker::objects::task::Far;
 
 /// A write through chunks.
 pub(super) struct StagedWrite {
@@ -61,15 +62,16 @@ impl StagedWrite {
         }
         let write = Arc::clone(self);
         let transfer = &self.transfer;
-        transfer.engine.later(
-            move |engine| match Rings::of(engine, &write.transfer.queue) {
+        transfer
+            .engine
+            .jobs
+            .later(move || match Rings::of(&write.transfer) {
                 Ok(rings) => {
                     rings.writes.lock().push_back(write);
                     rings.serve_writes();
                 }
                 Err(status) => write.give_up(status, String::new()),
-            },
-        );
+            });
     }
 
     pub(super) fn context(&self) -> Result<&Context, Status> {
@@ -123,15 +125,15 @@ impl StagedWrite {
         self.transfer.fail(status, message);
         drop(filling);
         // The next write in line may use the chunks that this one no longer wants.
-        if let Ok(rings) = Rings::of(&self.transfer.engine, &self.transfer.queue) {
+        if let Ok(rings) = Rings::of(&self.transfer) {
             rings.grant();
         }
     }
 }
 
 impl Incoming for StagedWrite {
-    fn transfer(&self) -> &Transfer {
-        &self.transfer
+    fn far(&self) -> Option<&Far> {
+        self.transfer.far()
     }
 
     fn receive(
@@ -185,9 +187,9 @@ impl Running for StagedWrite {
 
     fn stop(self: Arc<Self>, why: Why) {
         let write = Arc::clone(&self);
-        let stop = move |_: &_| write.give_up(why.status, why.message);
+        let stop = move || write.give_up(why.status, why.message);
         let transfer = &self.transfer;
-        transfer.engine.later(stop);
+        transfer.engine.jobs.later(stop);
     }
 }
 

@@ -126,48 +126,51 @@ pub(crate) fn compile(shared: &Arc<Shared>, compile: CompileProgram) -> Result<(
     }
     let others = headers.iter().map(|header| header.id).collect();
     shared.account.add(Counter::Builds, 1);
-    submit(
-        shared,
-        program,
-        others,
-        RequestId(compile.request),
-        move |program| {
-            // An include of any other header is refused like one that did not come with the call.
-            let given = compile.headers.iter().zip(&headers);
-            let given = given.filter(|(h, _)| source::is_inside(&h.include_name));
-            let names: Vec<&[u8]> = given.clone().map(|(h, _)| &h.include_name[..]).collect();
-            let native = program.to_build(&compile.source, &names, &devices)?;
-            let headers = given
-                .map(|(h, header)| {
-                    let name = CString::new(&h.include_name[..]);
-                    let name = name.map_err(|_| Status::INVALID_VALUE)?;
-                    Ok((name, header.as_header(&h.source, &names)?))
-                })
-                .collect::<Result<Vec<_>, Status>>()?;
-            let options = source::without_paths(&compile.options).into_owned();
-            let list = natives(&devices);
-            let compiled = move |native: &NativeProgram, options: &CStr| {
-                let headers = headers.iter().map(|(name, h)| (name.as_c_str(), &**h));
-                native.compile(&list, options, &headers.collect::<Vec<_>>())
-            };
-            let (native, result) = program.work_on(native, &devices, |native| {
-                set_constants(native, &compile.constants)?;
-                let compile = |options: &CStr| compiled(native, options);
-                with_arg_info(&options, program.has_source, compile)
-            });
-            let plain = Arc::clone(&native);
-            let plainly = move || {
-                let options = CString::new(options).map_err(|_| Status::INVALID_BUILD_OPTIONS)?;
-                let result = compiled(&plain, &options);
-                plain.forbid_asking();
-                result
-            };
-            program.set_plainly((result == Ok(true)).then(|| Box::new(plainly) as _));
-            let result = result.map(drop);
-            answer(&native, result, &devices)
-        },
-    );
+    submit(shared, program, others, RequestId(compile.request), {
+        move |program| compile_now(program, &compile, &headers, &devices)
+    });
     Ok(())
+}
+
+fn compile_now(
+    program: &Arc<Program>,
+    compile: &CompileProgram,
+    headers: &[Arc<Program>],
+    devices: &[(DeviceIndex, Device)],
+) -> Answered {
+    // An include of any other header is refused like one that did not come with the call.
+    let given = compile.headers.iter().zip(headers);
+    let given = given.filter(|(h, _)| source::is_inside(&h.include_name));
+    let names: Vec<&[u8]> = given.clone().map(|(h, _)| &h.include_name[..]).collect();
+    let native = program.to_build(&compile.source, &names, devices)?;
+    let headers = given
+        .map(|(h, header)| {
+            let name = CString::new(&h.include_name[..]);
+            let name = name.map_err(|_| Status::INVALID_VALUE)?;
+            Ok((name, header.as_header(&h.source, &names)?))
+        })
+        .collect::<Result<Vec<_>, Status>>()?;
+    let options = source::without_paths(&compile.options).into_owned();
+    let list = natives(devices);
+    let compiled = move |native: &NativeProgram, options: &CStr| {
+        let headers = headers.iter().map(|(name, h)| (name.as_c_str(), &**h));
+        native.compile(&list, options, &headers.collect::<Vec<_>>())
+    };
+    let (native, result) = program.work_on(native, devices, |native| {
+        set_constants(native, &compile.constants)?;
+        let compile = |options: &CStr| compiled(native, options);
+        with_arg_info(&options, program.has_source, compile)
+    });
+    let plain = Arc::clone(&native);
+    let plainly = move || {
+        let options = CString::new(options).map_err(|_| Status::INVALID_BUILD_OPTIONS)?;
+        let result = compiled(&plain, &options);
+        plain.forbid_asking();
+        result
+    };
+    program.set_plainly((result == Ok(true)).then(|| Box::new(plainly) as _));
+    let result = result.map(drop);
+    answer(&native, result, devices)
 }
 
 /// Applies `LinkProgram`.

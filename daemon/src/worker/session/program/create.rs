@@ -46,29 +46,7 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
     if prints {
         shared.outbox.printed().expect();
     }
-    let mut binaries = None;
-    let room = shared.room()?;
-    let program = match from {
-        _ if room.is_err() => {
-            let native = room.and(Err(Status::OUT_OF_HOST_MEMORY));
-            Program::new(id, context, native)
-        }
-        create_program::From::Source(text) => {
-            let known = shared.builds.as_ref().is_some_and(|builds| builds.is_on());
-            from_source(id, context, text, known)
-        }
-        create_program::From::BuiltInKernels(names) => from_built_in(id, context, names),
-        create_program::From::Il(il) => {
-            let native = context
-                .native()
-                .and_then(|c| NativeProgram::with_il(c, &il));
-            Program::new(id, context, native)
-        }
-        create_program::From::Binaries(list) => {
-            binaries = Some(list.per_device);
-            Program::new(id, context, Err(Status::INVALID_PROGRAM))
-        }
-    };
+    let (program, binaries) = make(shared, id, context, from)?;
     if binaries.is_none() && create.request == 0 {
         // A program with includes is made natively by each build, so it is not broken yet.
         let broken = program.native().err().filter(|_| program.source.is_none());
@@ -97,6 +75,38 @@ pub(crate) fn create(shared: &Arc<Shared>, create: CreateProgram) -> Result<(), 
         None => {}
     }
     Ok(())
+}
+
+/// Makes the program, as far as it needs no build. Also returns the binaries from which it is to be built.
+fn make(
+    shared: &Shared,
+    id: ProgramId,
+    context: Arc<Context>,
+    from: create_program::From,
+) -> Result<(Program, Option<Vec<DeviceBinary>>), Violation> {
+    let room = shared.room()?;
+    let program = match from {
+        _ if room.is_err() => {
+            let native = room.and(Err(Status::OUT_OF_HOST_MEMORY));
+            Program::new(id, context, native)
+        }
+        create_program::From::Source(text) => {
+            let known = shared.builds.as_ref().is_some_and(|builds| builds.is_on());
+            from_source(id, context, text, known)
+        }
+        create_program::From::BuiltInKernels(names) => from_built_in(id, context, names),
+        create_program::From::Il(il) => {
+            let native = context
+                .native()
+                .and_then(|c| NativeProgram::with_il(c, &il));
+            Program::new(id, context, native)
+        }
+        create_program::From::Binaries(list) => {
+            let program = Program::new(id, context, Err(Status::INVALID_PROGRAM));
+            return Ok((program, Some(list.per_device)));
+        }
+    };
+    Ok((program, None))
 }
 
 /// Answers for built-in kernels. They need no build, so their signatures are known now.

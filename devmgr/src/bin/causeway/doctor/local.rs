@@ -52,8 +52,9 @@ fn loader_path() -> Option<PathBuf> {
     })
 }
 
+const ICD_FILE: &str = ".icd file";
+
 pub(super) fn icd_file() -> Finding {
-    const CHECK: &str = ".icd file";
     let folder = environment::vendors_folder();
     let cure = || {
         let library = installation::library().map_or("/path/to/libcauseway.so".to_owned(), |p| {
@@ -67,61 +68,69 @@ pub(super) fn icd_file() -> Finding {
     let files = match environment::system_icd_files() {
         Ok(files) => files,
         Err(error) => {
-            return Finding::problem(CHECK, format!("{}: {error}", folder.display()), cure());
+            return Finding::problem(ICD_FILE, format!("{}: {error}", folder.display()), cure());
         }
     };
-    let ours: Vec<(PathBuf, String)> = files
-        .into_iter()
-        .filter_map(|file| {
-            let text = std::fs::read_to_string(&file).ok()?;
-            let named = text.lines().next()?.trim().to_owned();
-            is_library(&named).then_some((file, named))
-        })
-        .collect();
+    let ours = naming_files(files);
     match ours.as_slice() {
-        [] => match std::env::var_os("OCL_ICD_VENDORS") {
-            Some(value) if Path::new(&value).is_file() && is_library(&value.to_string_lossy()) => {
-                Finding::ok(CHECK, format!("OCL_ICD_VENDORS={}", value.display()))
-            }
-            // The system's folder, which the variable hides, may name the library.
-            Some(value) if !value.is_empty() => Finding::problem(
-                CHECK,
-                format!(
-                    "OCL_ICD_VENDORS={} hides Causeway: loaders look there only",
-                    value.display()
-                ),
-                "unset OCL_ICD_VENDORS, or start programs by `causeway run`",
-            ),
-            _ => Finding::note(
-                CHECK,
-                format!("no file in {} names libcauseway.so", folder.display()),
-                cure(),
-            ),
-        },
+        [] => no_icd_file(&folder, cure()),
         [(file, named)] if named.starts_with('/') && !Path::new(named).is_file() => {
             Finding::problem(
-                CHECK,
+                ICD_FILE,
                 format!("{} names {named}, which does not exist", file.display()),
                 cure(),
             )
         }
         [(file, named)] if !named.starts_with('/') => Finding::note(
-            CHECK,
+            ICD_FILE,
             format!(
                 "{} names {named} without a folder: found only where the system's linker looks",
                 file.display()
             ),
             cure(),
         ),
-        [(file, named)] => Finding::ok(CHECK, format!("{} names {named}", file.display())),
+        [(file, named)] => Finding::ok(ICD_FILE, format!("{} names {named}", file.display())),
         [_, .., (last, _)] => Finding::problem(
-            CHECK,
+            ICD_FILE,
             format!(
                 "{} files in {} name libcauseway.so, so programs see its platform more than once",
                 ours.len(),
                 folder.display()
             ),
             format!("keep only one of these files: rm {}", last.display()),
+        ),
+    }
+}
+
+/// Those of the files that name the library, with the name.
+fn naming_files(files: Vec<PathBuf>) -> Vec<(PathBuf, String)> {
+    let naming = files.into_iter().filter_map(|file| {
+        let text = std::fs::read_to_string(&file).ok()?;
+        let named = text.lines().next()?.trim().to_owned();
+        is_library(&named).then_some((file, named))
+    });
+    naming.collect()
+}
+
+/// The finding where no file names the library.
+fn no_icd_file(folder: &Path, cure: String) -> Finding {
+    match std::env::var_os("OCL_ICD_VENDORS") {
+        Some(value) if Path::new(&value).is_file() && is_library(&value.to_string_lossy()) => {
+            Finding::ok(ICD_FILE, format!("OCL_ICD_VENDORS={}", value.display()))
+        }
+        // The system's folder, which the variable hides, may name the library.
+        Some(value) if !value.is_empty() => Finding::problem(
+            ICD_FILE,
+            format!(
+                "OCL_ICD_VENDORS={} hides Causeway: loaders look there only",
+                value.display()
+            ),
+            "unset OCL_ICD_VENDORS, or start programs by `causeway run`",
+        ),
+        _ => Finding::note(
+            ICD_FILE,
+            format!("no file in {} names libcauseway.so", folder.display()),
+            cure,
         ),
     }
 }

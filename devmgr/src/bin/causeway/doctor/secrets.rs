@@ -46,7 +46,8 @@ fn for_the_manager_alone(settings: &Settings) -> Option<Finding> {
     })
 }
 
-fn look_at(tls: &TlsSettings) -> Vec<Finding> {
+/// Findings for the files that nobody else may read: the key, and the token's file.
+fn secret_files(tls: &TlsSettings) -> Vec<Finding> {
     let mut findings = Vec::new();
     let secret = |path: &Path| {
         read_secret(path).err().map(|error| {
@@ -70,6 +71,11 @@ fn look_at(tls: &TlsSettings) -> Vec<Finding> {
             findings.push(Finding::problem(CHECK, error.to_string(), cure));
         }
     }
+    findings
+}
+
+fn look_at(tls: &TlsSettings) -> Vec<Finding> {
+    let mut findings = secret_files(tls);
     let identity = match (&tls.certificate, &tls.key) {
         (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
         (None, None) => None,

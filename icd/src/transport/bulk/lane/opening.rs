@@ -9,6 +9,7 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
 
 use causeway_lane::{Kept, Packer, Resumed, Stream};
+use causeway_proto::preamble::ClientWord;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
 
@@ -114,7 +115,11 @@ fn open(owner: &Arc<dyn Owner>, lane: u8, generation: u64) -> Result<(), WireErr
     let crew = Crew::start(owner)?;
     let deadline = Instant::now() + OPEN_LIMIT;
     let dialer = &owner.bulk().dialer;
-    let (line, rail, _) = dialer.open_lane(lane, 0, generation, deadline)?;
+    let word = ClientWord {
+        generation,
+        ..ClientWord::default()
+    };
+    let (line, rail, _) = dialer.open_lane(lane, word, deadline)?;
     crew.take(owner, lane, generation, rail, line.into());
     Ok(())
 }

@@ -18,7 +18,7 @@ pub(super) type Work = Box<dyn FnOnce() + Send>;
 
 /// The mappings of a session, grouped by pointer.
 #[derive(Default)]
-pub(in crate::worker::bulk) struct Turns {
+pub(super) struct Turns {
     places: Mutex<Places>,
 }
 
