@@ -390,6 +390,10 @@ fn a_kernel_that_never_ends_costs_its_neighbours_the_host_with_the_reason() {
     let reason = neighbour.session.heard.close_reason.clone();
     assert!(reason.contains("this machine's users"), "{reason}");
     assert!(reason.contains("does not return"), "{reason}");
+    assert!(
+        reason.contains("that other session is the likely cause"),
+        "{reason}"
+    );
     let next = Program::new(daemon.session());
     let workers = || next.session.workers();
     eventually("the host is gone", || {
