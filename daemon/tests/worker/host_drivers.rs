@@ -1,7 +1,7 @@
-//! Tests of hosts whose driver refuses or leaks something: each session gets the driver's answer to it, and its neighbours
-//! go on.
+//! Tests of what sessions of a host get from its driver: memory without the bytes of others, and the driver's answer to
+//! what it refuses, while the neighbours go on.
 
-use causeway_proto::command::ObjectKind;
+use causeway_proto::command::{CreateImage, CreateSvm, ObjectKind, command::Kind};
 
 use super::hosts::TOGETHER;
 use crate::common::{Daemon, Session, allocate, context_on, eventually};
@@ -102,4 +102,72 @@ fn memory_that_a_driver_leaks_is_back_when_the_host_has_ended() {
             .then_some(())
     });
     assert_eq!(allocates().1, 0);
+}
+
+/// Side of an image of 4 bytes an element.
+const SIDE: u64 = 64;
+/// Bytes of each kind of memory: so few that a driver for processors gives them out again soon.
+const BYTES: u64 = 4 * SIDE * SIDE;
+
+/// Makes a buffer, an image and shared virtual memory.
+fn memories(session: &mut Session, context: u64) -> [u64; 3] {
+    const IMAGE_2D: u32 = 0x10F1;
+    const RGBA: u32 = 0x10B5;
+    const UNSIGNED_INT8: u32 = 0x10DA;
+    let buffer = session.buffer(context, BYTES, &[]);
+    let [image, svm, request] = [(); 3].map(|()| session.new_id());
+    session.send(vec![
+        Kind::CreateImage(CreateImage {
+            image,
+            context,
+            flags: 1,
+            image_type: IMAGE_2D,
+            channel_order: RGBA,
+            channel_type: UNSIGNED_INT8,
+            width: SIDE,
+            rows: SIDE,
+            slices: 1,
+            ..CreateImage::default()
+        }),
+        Kind::CreateSvm(CreateSvm {
+            request,
+            buffer: svm,
+            context,
+            flags: 1,
+            size: BYTES,
+            alignment: 0,
+        }),
+    ]);
+    let answer = session.answer(request);
+    assert_eq!(answer.status, 0, "{answer:?}");
+    [buffer, image, svm]
+}
+
+#[test]
+fn memory_of_a_session_that_has_ended_is_cleared_for_the_next() {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    let text = "[sharing]\ntogether = \"user\"\n[sandbox]\nenvironment = [\"MALLOC_*\"]\n";
+    std::fs::write(config.path(), text).unwrap();
+    let config = ["--config", config.path().to_str().unwrap()];
+    let watched = ["--metrics", "127.0.0.1:0"];
+    // All threads get memory that any thread has freed.
+    let environment = [("MALLOC_ARENA_MAX", "1")];
+    let daemon = Daemon::with_both(&[&config[..], &watched].concat(), &environment);
+    let stays = daemon.session();
+    for _ in 0..4 {
+        let mut session = daemon.session();
+        assert_eq!(session.workers(), stays.workers());
+        let context = session.context();
+        let queue = session.queue(context, 0);
+        for memory in memories(&mut session, context) {
+            let found = session.bytes(queue, memory, 0, BYTES);
+            assert!(found.iter().all(|byte| *byte == 0), "another's bytes");
+            let event = session.write(queue, &[], memory, 0, &[0xA5; BYTES as usize]);
+            assert_eq!(session.wait(event).status, 0);
+        }
+        drop(session);
+        eventually("the session ends", || {
+            (daemon.count("causeway_sessions") == 1).then_some(())
+        });
+    }
 }
