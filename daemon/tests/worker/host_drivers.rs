@@ -135,7 +135,7 @@ fn memories(session: &mut Session, context: u64) -> [u64; 3] {
             context,
             flags: 1,
             size: BYTES,
-            alignment: 0,
+            alignment: 64,
         }),
     ]);
     let answer = session.answer(request);

@@ -169,7 +169,7 @@ pub(super) fn leave_behind(daemon: &Daemon, steps: usize) {
                     buffer,
                     flags: 1,
                     size: 4096,
-                    alignment: 0,
+                    alignment: 64,
                 })]);
             }
             _ => session.send(vec![]),
