@@ -3,7 +3,7 @@
 
 use causeway_proto::command::{CreateImage, CreateSvm, ObjectKind, command::Kind};
 
-use super::hosts::TOGETHER;
+use super::hosts::{SoonIdle, TOGETHER};
 use crate::common::{Daemon, Session, allocate, context_on, eventually};
 
 const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
@@ -80,11 +80,9 @@ fn a_driver_that_refuses_a_second_context_serves_sessions_with_the_first() {
 
 #[test]
 fn memory_that_a_driver_leaks_is_back_when_the_host_has_ended() {
-    let settings = tempfile::NamedTempFile::new().unwrap();
-    let text = "[sharing]\ntogether = \"user\"\nhost_idle = \"1s\"\n";
-    std::fs::write(settings.path(), text).unwrap();
-    let config = ["--config", settings.path().to_str().unwrap()];
-    let daemon = fake("leaks = true\n[[device]]\nmemory = 67108864\n", &config);
+    let settings = SoonIdle::new();
+    let driver = "leaks = true\n[[device]]\nmemory = 67108864\n";
+    let daemon = Daemon::fake_with(driver, &settings.arguments(), &[]);
     let allocates = || {
         let mut session = daemon.session();
         let context = session.context();
@@ -92,10 +90,13 @@ fn memory_that_a_driver_leaks_is_back_when_the_host_has_ended() {
         computes(&mut session, context);
         (session.worker(), status)
     };
+    // Keeps the host.
+    let stays = daemon.session();
     let (host, status) = allocates();
     assert_eq!(status, 0);
     let leaked = allocates();
     assert_eq!(leaked, (host, MEM_OBJECT_ALLOCATION_FAILURE));
+    drop(stays);
     eventually("the host ends", || {
         std::fs::metadata(format!("/proc/{host}"))
             .is_err()
