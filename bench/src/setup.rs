@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// Timeout for a process's next line.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
@@ -68,6 +70,11 @@ impl Process {
     pub(crate) fn tell(&mut self, line: &str) -> io::Result<()> {
         let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(input, "{line}")
+    }
+
+    /// Sends a signal to the process.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// The address from a line `listening on ADDR:PORT`.

@@ -20,7 +20,9 @@ mod report;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -35,6 +37,8 @@ type Error = Box<dyn std::error::Error>;
 
 /// A long kernel is this many times as long as the others'.
 const LONG: u32 = 100;
+/// Time after which a neighbour is in the middle of its work.
+const UNDER_WAY: Duration = Duration::from_millis(100);
 
 /// How to run it.
 #[derive(Debug, Clone, clap::Args)]
@@ -54,7 +58,7 @@ pub(crate) struct Options {
         long,
         value_delimiter = ',',
         value_name = "KERNEL,…",
-        default_value = "empty,38us,2ms,one-long,beside-2ms,flood,parts"
+        default_value = "empty,38us,2ms,one-long,beside-2ms,flood,stopped,killed,parts"
     )]
     kernels: Vec<KernelKind>,
     /// Length of each part of a run, s
@@ -86,6 +90,12 @@ pub(crate) enum KernelKind {
     /// A kernel of 38 µs, and one tenant that always has thousands of launches queued
     #[value(name = "flood")]
     Flood,
+    /// A kernel of 38 µs, and one tenant that is stopped in the middle of its launches and reads
+    #[value(name = "stopped")]
+    Stopped,
+    /// A kernel of 38 µs, and one tenant that is killed in the middle of its launches and reads
+    #[value(name = "killed")]
+    Killed,
     /// A kernel of 2 ms, of two tenants with 25 and 75 percent of the time
     #[value(name = "parts")]
     Parts,
@@ -97,7 +107,11 @@ impl KernelKind {
     fn seconds(self) -> f64 {
         match self {
             KernelKind::Empty => 0.0,
-            KernelKind::Short | KernelKind::OneLong | KernelKind::Flood => 38e-6,
+            KernelKind::Short
+            | KernelKind::OneLong
+            | KernelKind::Flood
+            | KernelKind::Stopped
+            | KernelKind::Killed => 38e-6,
             KernelKind::Medium | KernelKind::Beside | KernelKind::Parts => 2e-3,
         }
     }
@@ -110,6 +124,8 @@ impl KernelKind {
             KernelKind::OneLong => "38 µs, one tenant 3.8 ms",
             KernelKind::Beside => "empty, one tenant 2 ms",
             KernelKind::Flood => "38 µs, one tenant floods",
+            KernelKind::Stopped => "38 µs, one is stopped",
+            KernelKind::Killed => "38 µs, one is killed",
             KernelKind::Parts => "2 ms, 25:75 of the time",
         }
     }
@@ -125,10 +141,33 @@ impl KernelKind {
 
     /// Whether the first tenant is the others' neighbour and not measured.
     fn has_neighbour(self) -> bool {
-        matches!(
-            self,
-            KernelKind::OneLong | KernelKind::Beside | KernelKind::Flood
-        )
+        let neighbours = [KernelKind::OneLong, KernelKind::Beside, KernelKind::Flood];
+        neighbours.contains(&self) || self.signal().is_some()
+    }
+
+    /// The arguments of the first tenant.
+    fn neighbour_arguments(self) -> &'static [&'static str] {
+        match self {
+            KernelKind::Flood => &["--flood"],
+            KernelKind::Stopped | KernelKind::Killed => &["--flood", "--reads"],
+            _ => &[],
+        }
+    }
+
+    /// What the neighbour's process gets while the others are measured.
+    fn signal(self) -> Option<Signal> {
+        match self {
+            KernelKind::Stopped => Some(Signal::STOP),
+            KernelKind::Killed => Some(Signal::KILL),
+            _ => None,
+        }
+    }
+
+    /// The sides that can run this: a process of several tenants cannot be stopped in part.
+    fn sides(self) -> Vec<Side> {
+        let mut sides = Side::ALL.to_vec();
+        sides.retain(|side| self.signal().is_none() || *side != Side::OneContext);
+        sides
     }
 }
 
@@ -195,7 +234,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
                 continue;
             }
             for round in 1..=options.common.rounds {
-                for side in Side::ALL {
+                for side in kind.sides() {
                     eprint!(
                         "\r{:<22} {tenants} tenants, round {round}: {:<11}",
                         kind.name(),
@@ -283,8 +322,8 @@ impl Experiment<'_> {
         for (place, steps) in processes.enumerate() {
             let mut command = self.tenant(side)?;
             command.arg("--steps").arg(steps.join(","));
-            if kind == KernelKind::Flood && place == 0 {
-                command.arg("--flood");
+            if place == 0 {
+                command.args(kind.neighbour_arguments());
             }
             command
                 .arg("--seconds")
@@ -296,12 +335,42 @@ impl Experiment<'_> {
             ..Run::default()
         };
         run.memory = before.zip(card_memory()).map(|(before, now)| now - before);
-        go_on(&mut all)?;
-        run.latencies = answers(&mut all)?;
-        go_on(&mut all)?;
-        run.rates = answers(&mut all)?;
+        run.latencies = part(kind, &mut all)?;
+        run.rates = part(kind, &mut all)?;
         Ok(run)
     }
+}
+
+/// Has all tenants do their next part; what they say. A neighbour that is stopped goes on afterwards, and one that is
+/// killed says nothing.
+fn part<T: DeserializeOwned + Default>(
+    kind: KernelKind,
+    processes: &mut [(Process, usize)],
+) -> io::Result<Vec<T>> {
+    let (Some(signal), [(neighbour, _), others @ ..]) = (kind.signal(), &mut *processes) else {
+        go_on(processes)?;
+        return answers(processes);
+    };
+    // One that was killed before hears nothing.
+    let is_there = neighbour.tell("go").is_ok();
+    std::thread::sleep(UNDER_WAY);
+    if is_there && signal == Signal::STOP {
+        neighbour.signal(signal)?;
+    }
+    go_on(others)?;
+    if is_there && signal == Signal::KILL {
+        std::thread::sleep(UNDER_WAY);
+        neighbour.signal(signal)?;
+    }
+    let of_others = answers::<T>(others)?;
+    let of_neighbour = match signal {
+        Signal::KILL => T::default(),
+        _ => {
+            neighbour.signal(Signal::CONT)?;
+            serde_json::from_str(&neighbour.line()?)?
+        }
+    };
+    Ok([of_neighbour].into_iter().chain(of_others).collect())
 }
 
 /// The next answer of each tenant. A process has one tenant or more.

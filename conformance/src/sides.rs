@@ -560,6 +560,11 @@ impl Sides {
         self.together.as_deref()
     }
 
+    /// Whether the programs lease shares of the device.
+    pub(crate) fn shares_devices(&self) -> bool {
+        self.shares_devices
+    }
+
     /// Whether several programs can use the device at the same time.
     pub(crate) fn serves_several(&self) -> bool {
         self.shares_devices

@@ -21,6 +21,8 @@ const SOURCE: &str = include_str!("../../programs/spin.cl");
 const GROUP: usize = 256;
 /// Launches that a tenant which floods always has queued.
 const FLOOD: usize = 2000;
+/// Bytes that such a tenant reads at a time, if it reads.
+const READ: usize = 16 << 20;
 /// Launches of a calibration's shorter and longer kernel.
 const CALIBRATION: usize = 20;
 
@@ -39,6 +41,9 @@ pub(crate) struct Arguments {
     /// The first tenant always has thousands of launches queued
     #[arg(long)]
     pub(crate) flood: bool,
+    /// The first tenant, which floods, also reads again and again
+    #[arg(long, requires = "flood")]
+    pub(crate) reads: bool,
     /// Only print the steps that take this time on the device, s
     #[arg(long)]
     pub(crate) calibrate: Option<f64>,
@@ -56,7 +61,7 @@ pub(crate) struct Started {
 }
 
 /// Launch and finish, repeated.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
     /// The median in seconds.
     pub(crate) p50: f64,
@@ -65,7 +70,7 @@ pub(crate) struct Latency {
 }
 
 /// Launches in a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Rate {
     /// Launches that have ended, per second.
     pub(crate) launches: f64,
@@ -77,6 +82,8 @@ struct Tenant {
     out: Memory,
     steps: u32,
     floods: bool,
+    /// What a tenant that floods also reads.
+    large: Option<Memory>,
 }
 
 /// Runs the tenants to their end.
@@ -110,7 +117,10 @@ fn start(arguments: &Arguments) -> Result<(Vec<Tenant>, Vec<Started>), Box<dyn s
         };
         let context = begin.elapsed().as_secs_f64();
         let floods = arguments.flood && tenants.is_empty();
-        let tenant = Tenant::new(devices, *steps, floods)?;
+        let mut tenant = Tenant::new(devices, *steps, floods)?;
+        if arguments.reads && floods {
+            tenant.large = Some(tenant.devices.buffer(READ)?);
+        }
         tenant.launch()?;
         tenant.check()?;
         started.push(Started {
@@ -161,6 +171,7 @@ impl Tenant {
             out,
             steps,
             floods,
+            large: None,
         })
     }
 
@@ -215,7 +226,7 @@ impl Tenant {
         if self.floods {
             self.flood(length)?;
             // The neighbours are measured.
-            return Ok(Latency { p50: 0.0, p99: 0.0 });
+            return Ok(Latency::default());
         }
         let (begin, mut times) = (Instant::now(), Vec::new());
         while begin.elapsed() < length {
@@ -251,10 +262,14 @@ impl Tenant {
         let (begin, mut launches) = (Instant::now(), 0);
         let many = || (0..FLOOD).try_for_each(|_| self.devices.enqueue(self.kernel));
         let marked = || self.devices.launch(0, self.kernel, &[1], &[]);
+        let mut bytes = vec![0; self.large.map_or(0, |_| READ)];
         many()?;
         let mut last = marked()?;
         while begin.elapsed() < length {
             many()?;
+            if let Some(large) = self.large {
+                self.devices.read(0, large, &mut bytes, &[])?;
+            }
             self.devices.wait(&[last])?;
             launches += FLOOD + 1;
             last = marked()?;

@@ -75,6 +75,7 @@ struct RawConfig {
     instant: bool,
     early_writes: bool,
     odd_layer_copies: bool,
+    leaks: bool,
     order: Order,
     seed: u64,
     devices: Option<u32>,
@@ -262,6 +263,8 @@ pub(crate) struct Config {
     pub(crate) early_writes: bool,
     /// Copies between buffers and arrays of one-dimensional images are refused.
     pub(crate) odd_layer_copies: bool,
+    /// Memory stays allocated after its object is gone.
+    pub(crate) leaks: bool,
     pub(crate) order: Order,
     pub(crate) seed: u64,
     /// Read once. Later texts do not change the devices.
@@ -300,6 +303,7 @@ impl Config {
             instant: raw.instant,
             early_writes: raw.early_writes,
             odd_layer_copies: raw.odd_layer_copies,
+            leaks: raw.leaks,
             order: raw.order,
             seed: raw.seed,
             devices: check_devices(raw.devices, raw.device)?,

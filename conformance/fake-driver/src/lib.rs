@@ -21,6 +21,7 @@
 //! early_writes = false  # the bytes of a write are taken within the enqueue, whatever it waits for
 //! odd_layer_copies = false
 //!                       # copies between buffers and arrays of 1D images are refused, as by NVIDIA
+//! leaks = false         # memory of objects that are gone stays allocated, and counts on its devices
 //! order = "forward"     # of commands that could complete together, on out-of-order queues and
 //!                       # between queues; "reverse"; "random", then of callbacks as well
 //! seed = 0              # for "random"

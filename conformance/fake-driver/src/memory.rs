@@ -17,7 +17,7 @@ use crate::image::Image;
 use crate::map::Mapping;
 use crate::object::{Object, Ref, body};
 use crate::pipe::Pipe;
-use crate::{arg, log, tag};
+use crate::{arg, control, log, tag};
 
 /// From this size on, memory is mapped, so that its pages are allocated at their first use.
 const MAPPED_FROM: usize = 1 << 20;
@@ -94,6 +94,9 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
+        if control::current().leaks {
+            return;
+        }
         match self.backing {
             Backing::Theirs => {}
             // SAFETY: allocated with this layout, and all objects in it are gone.

@@ -72,10 +72,16 @@ pub(crate) fn ran(run: &Finished) -> Result<(), String> {
 /// number to its vendor's id.
 const NUMBERED: &str = "CL_DEVICE_VENDOR_ID: ";
 
-/// Removes the lines that differ between equal devices.
-fn without_numbers(mut run: Finished) -> Finished {
+/// Lines that differ for a share of a device, which has a part of its memory.
+const DIVIDED: [&str; 2] = [
+    "CL_DEVICE_GLOBAL_MEM_SIZE: ",
+    "CL_DEVICE_MAX_MEM_ALLOC_SIZE: ",
+];
+
+/// Removes the lines with these beginnings.
+fn without(mut run: Finished, beginnings: &[&str]) -> Finished {
     let mut kept: Vec<&str> = run.stdout.lines().collect();
-    kept.retain(|line| !line.starts_with(NUMBERED));
+    kept.retain(|line| !beginnings.iter().any(|of| line.starts_with(of)));
     run.stdout = kept.join("\n");
     run
 }
@@ -110,8 +116,11 @@ fn compare(
     let native = steady_native(sides, &native_launch)?;
     let causeway = sides.run(Side::Causeway, &launch())?;
     let (native, causeway) = match sides.mode {
+        Mode::Plain if sides.shares_devices() => {
+            (without(native, &DIVIDED), without(causeway, &DIVIDED))
+        }
         Mode::Plain => (native, causeway),
-        _ => (without_numbers(native), without_numbers(causeway)),
+        _ => (without(native, &[NUMBERED]), without(causeway, &[NUMBERED])),
     };
     if sides.mode.spans() && !native.succeeded() && native.exit != SKIPPED && !causeway.succeeded()
     {

@@ -227,7 +227,8 @@ pub(super) fn remark(sharing: &SharingSettings, shares: &[ShareSettings]) -> Opt
     (!named.is_empty()).then(|| {
         format!(
             "SHARING: sessions may share a process here ({}); in it, a kernel's wild pointer can reach another session's \
-             memory, and a crash ends all of them; CAUSEWAY_ISOLATED=1 asks for a process of its own",
+             memory, and a crash, or a kernel that goes on after its program has ended, ends all of them; \
+             CAUSEWAY_ISOLATED=1 asks for a process of its own",
             named.join(", ")
         )
     })
@@ -458,6 +459,10 @@ pub(super) mod tests {
         let said = remark(&settings(Together::User, &[]), &shares).unwrap();
         assert!(
             said.contains("(together = \"all\", together = \"user\")"),
+            "{said}"
+        );
+        assert!(
+            said.contains("a kernel that goes on after its program has ended"),
             "{said}"
         );
         assert!(said.contains("CAUSEWAY_ISOLATED=1"), "{said}");

@@ -170,8 +170,8 @@ impl Host {
         let domain = self.domain.name();
         let reason = format!(
             "the process that serves the sessions of {domain} is ended, because a session that has left does not end: a \
-             kernel of one of the sessions, or the driver, does not return; CAUSEWAY_ISOLATED=1 asks for a process of \
-             its own"
+             kernel, or the driver, does not return; that other session is the likely cause; CAUSEWAY_ISOLATED=1 asks \
+             for a process of its own"
         );
         let sessions = self.sessions.lock().clone();
         let neighbours = sessions.iter().filter(|of| of.serial != cause.serial);

@@ -444,3 +444,23 @@ pub fn build_commands(
         }),
     ]
 }
+
+/// Creates a context on one device.
+pub fn context_on(session: &mut Session, device: u32) -> u64 {
+    let context = session.new_id();
+    session.send(vec![Kind::CreateContext(CreateContext {
+        context,
+        platform: 0,
+        devices: vec![device],
+    })]);
+    context
+}
+
+/// Creates a buffer. Returns it with 0, or the code of the failure.
+pub fn allocate(session: &mut Session, context: u64, size: u64) -> (u64, i32) {
+    let buffer = session.buffer(context, size, &[]);
+    session.ping();
+    let mut notices = session.heard.notices.iter();
+    let broken = notices.find(|notice| notice.id == buffer);
+    (buffer, broken.map_or(0, |notice| notice.status))
+}

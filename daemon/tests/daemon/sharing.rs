@@ -101,6 +101,7 @@ async fn authenticated_users_have_domains_and_hosts_of_their_own() {
 #[test]
 fn a_group_that_this_machine_lacks_is_refused_at_the_start() {
     let (said, status) = Setup::new()
+        .args(&["--listen", "127.0.0.1:0"])
         .args(&["--together", "group:no such group"])
         .refused();
     assert!(

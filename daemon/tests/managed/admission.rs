@@ -12,9 +12,9 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::common;
-use crate::common::Daemon;
 use crate::common::manager::{LONG, Manager, claim, grant};
-use crate::support::{allocate, cluster, configured, context_on, shown};
+use crate::common::{Daemon, allocate, context_on};
+use crate::support::{cluster, configured, shown};
 
 #[test]
 fn a_lease_opens_a_session_with_its_devices_and_no_others() {

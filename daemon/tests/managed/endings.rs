@@ -6,8 +6,8 @@ use tonic::Code;
 
 use crate::common::manager::grant;
 use crate::common::resuming::{Resuming, end_away, process};
-use crate::common::{Session, eventually};
-use crate::support::{Cluster, allocate, cluster, context_on, daemon};
+use crate::common::{Session, allocate, context_on, eventually};
+use crate::support::{Cluster, cluster, daemon};
 
 #[test]
 fn a_withdrawn_lease_ends_its_sessions_and_its_credential_is_worth_nothing() {

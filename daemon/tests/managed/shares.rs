@@ -5,8 +5,8 @@ use causeway_proto::request::answer_of;
 use causeway_proto::request::property::GLOBAL_MEM_SIZE;
 
 use crate::common::manager::{Manager, grant};
-use crate::common::{Daemon, Session};
-use crate::support::{DEVICES, allocate, cluster, context_on, shown};
+use crate::common::{Daemon, Session, allocate, context_on};
+use crate::support::{DEVICES, SHARES, cluster, configured, shown};
 
 const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
 const MIB: u64 = 1 << 20;
@@ -118,4 +118,68 @@ fn the_sessions_of_a_share_have_the_domain_that_the_share_names() {
         .collect();
     // Device 1 has no shares, so [sharing] holds for it.
     assert_eq!(domains, ["user ann", "everyone on this node"]);
+}
+
+#[test]
+fn leases_in_one_host_have_the_memory_of_their_shares_each() {
+    let manager = Manager::start();
+    let state = tempfile::tempdir().unwrap();
+    let daemon = configured(
+        &manager,
+        state.path(),
+        &format!("{SHARES}together = \"all\"\n"),
+    );
+    let node = manager.welcomed(10);
+    let credentials = [0, 1].map(|share| {
+        let epoch = 11 + u64::from(share);
+        let lease = grant(1 + share as u8, epoch, &[(0, 2, share, 64 * MIB)]);
+        node.grant(&lease);
+        manager.credential(&node, &lease)
+    });
+    let mut sessions = credentials.map(|of| Session::try_open(&daemon, &of).unwrap());
+    assert_eq!(sessions[0].workers().len(), 1);
+    for session in &mut sessions {
+        let context = context_on(session, 2);
+        assert_eq!(allocate(session, context, 40 * MIB).1, 0);
+        let (_, status) = allocate(session, context, 30 * MIB);
+        assert_eq!(status, MEM_OBJECT_ALLOCATION_FAILURE);
+        // The rest of the lease's memory is there.
+        assert_eq!(allocate(session, context, 20 * MIB).1, 0);
+    }
+}
+
+#[test]
+fn users_have_hosts_of_their_own_and_the_end_of_one_leaves_the_other() {
+    let manager = Manager::start();
+    let state = tempfile::tempdir().unwrap();
+    let settings = format!("{SHARES}together = \"user\"\n");
+    let daemon = configured(&manager, state.path(), &settings);
+    let node = manager.welcomed(10);
+    let credentials = [(0, "ann"), (1, "bob")].map(|(share, user)| {
+        let mut lease = grant(
+            1 + share as u8,
+            11 + u64::from(share),
+            &[(0, 2, share, 64 * MIB)],
+        );
+        user.clone_into(&mut lease.user);
+        node.grant(&lease);
+        manager.credential(&node, &lease)
+    });
+    let open = |of: &Vec<u8>| Session::try_open(&daemon, of).unwrap();
+    let mut of_ann = [(); 2].map(|()| open(&credentials[0]));
+    let host = of_ann[0].worker();
+    let mut of_bob = open(&credentials[1]);
+    let context = context_on(&mut of_bob, 2);
+    assert_eq!(allocate(&mut of_bob, context, MIB).1, 0);
+    assert_eq!(of_bob.workers().len(), 2, "two users, two hosts");
+    let pid = rustix::process::Pid::from_raw(host as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    for session in &mut of_ann {
+        session.ends();
+    }
+    assert_eq!(allocate(&mut of_bob, context, MIB).1, 0);
+    let mut next = open(&credentials[0]);
+    let context = context_on(&mut next, 2);
+    assert_eq!(allocate(&mut next, context, MIB).1, 0);
+    of_bob.ping();
 }

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use causeway_proto::command::CreateContext;
-use causeway_proto::command::command::Kind;
 use causeway_proto::control::Inventory;
 use causeway_proto::manager::Grant;
 use tonic::Code;
@@ -77,23 +75,4 @@ impl Cluster {
 pub(crate) fn shown(inventory: &Inventory) -> Vec<bool> {
     let devices = inventory.platforms.iter().flat_map(|of| &of.devices);
     devices.map(|device| !device.info.is_empty()).collect()
-}
-
-pub(crate) fn context_on(session: &mut Session, device: u32) -> u64 {
-    let context = session.new_id();
-    session.send(vec![Kind::CreateContext(CreateContext {
-        context,
-        platform: 0,
-        devices: vec![device],
-    })]);
-    context
-}
-
-/// Creates a buffer. Returns it with 0, or the code of the failure.
-pub(crate) fn allocate(session: &mut Session, context: u64, size: u64) -> (u64, i32) {
-    let buffer = session.buffer(context, size, &[]);
-    session.ping();
-    let mut notices = session.heard.notices.iter();
-    let broken = notices.find(|notice| notice.id == buffer);
-    (buffer, broken.map_or(0, |notice| notice.status))
 }

@@ -8,8 +8,7 @@ use causeway_proto::command::{Enqueue, command::Kind};
 use causeway_proto::manager::Grant;
 
 use crate::common::manager::{Manager, Node, grant};
-use crate::common::{Daemon, Session, launch};
-use crate::support::context_on;
+use crate::common::{Daemon, Session, context_on, launch};
 
 /// A device that runs one kernel after the other. Each process has its own.
 const DEVICE: &str = "devices = 1\nkernel.work.ns = 3000000";

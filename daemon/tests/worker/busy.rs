@@ -156,4 +156,9 @@ fn sessions_of_a_host_are_busy_at_the_same_time() {
         assert!(busy >= COUNTED && busy <= passed, "{busy} of {passed}");
     }
     assert_eq!(daemon.count("causeway_domain_sessions{domain=\"user\"}"), 2);
+    let metrics = daemon.metrics();
+    let mut hosts = metrics.lines();
+    let host = "causeway_host_sessions{domain=\"user\",worker=";
+    let host = hosts.find(|line| line.starts_with(host));
+    assert!(host.is_some_and(|line| line.ends_with("} 2")), "{metrics}");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::command::ObjectKind;
 
-use super::hosts::{Program, SOURCE, STEPS, TOGETHER, held, leave_behind};
+use super::hosts::{Program, SOURCE, STEPS, SoonIdle, held, leave_behind, until_alone};
 use crate::common::{
     Daemon, Session, build_commands, eventually, launch, linear, memory, plain, read, write,
 };
@@ -111,6 +111,7 @@ fn live_objects(log: &Path) -> usize {
 
 fn attack(daemon: &Daemon, rounds: usize, log: Option<&Path>) {
     let mut good = Program::new(daemon.session());
+    let host = good.session.worker();
     let sessions = || daemon.count("causeway_sessions");
     let alone = || {
         eventually("the attackers' sessions end", || {
@@ -125,7 +126,6 @@ fn attack(daemon: &Daemon, rounds: usize, log: Option<&Path>) {
         ATTACKS[round % ATTACKS.len()](daemon, &good, round);
     }
     alone();
-    let host = good.session.worker();
     let before = held(host);
     let log = log.map(|folder| folder.join(format!("calls-{host}")));
     let objects = log.as_deref().map(live_objects);
@@ -146,15 +146,15 @@ fn attack(daemon: &Daemon, rounds: usize, log: Option<&Path>) {
         std::thread::yield_now();
     }
     assert_eq!(log.as_deref().map(live_objects), objects);
-    assert_eq!(good.session.worker(), host, "the process goes on");
+    until_alone(&good.session, host);
 }
 
 fn on_the_fake_driver(rounds: usize) {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("calls-%p");
-    let arguments = [&TOGETHER[..], &["--metrics", "127.0.0.1:0"]].concat();
     let environment = [("FAKE_OPENCL_LOG", log.to_str().unwrap())];
-    let daemon = Daemon::fake_with("devices = 1", &arguments, &environment);
+    let settings = SoonIdle::new();
+    let daemon = Daemon::fake_with("devices = 1", &settings.arguments(), &environment);
     attack(&daemon, rounds, Some(folder.path()));
 }
 
@@ -172,6 +172,7 @@ fn a_thousand_attacks_of_each_kind_harm_no_neighbour() {
 #[test]
 #[ignore = "takes minutes; run it by name"]
 fn a_thousand_attacks_on_a_driver_that_computes_harm_no_neighbour() {
-    let arguments = [&TOGETHER[..], &["--metrics", "127.0.0.1:0"]].concat();
-    attack(&Daemon::with_arguments(&arguments), MANY_ROUNDS, None);
+    let settings = SoonIdle::new();
+    let daemon = Daemon::with_arguments(&settings.arguments());
+    attack(&daemon, MANY_ROUNDS, None);
 }

@@ -23,6 +23,7 @@ mod fair;
 mod faults;
 mod held_commands;
 mod host_attacks;
+mod host_drivers;
 mod hosts;
 mod launch;
 mod links;

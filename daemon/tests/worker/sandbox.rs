@@ -318,6 +318,26 @@ fn so_it_is_where_each_worker_is_somebody() {
     assert_eq!(users.len(), 2);
 }
 
+/// The sandbox of a host is that of a worker, and all sessions of a domain have the host's user.
+#[test]
+fn so_it_is_in_a_host() {
+    let place = Place::new();
+    let range = match is_root() {
+        true => "[sessions]\nuid_range = \"200400-200499\"\n",
+        false => "",
+    };
+    let config = format!("{range}[sharing]\ntogether = \"user\"\n");
+    let daemon = place.daemon(causewayd(), &config);
+    let neighbour = daemon.session();
+    assert_confined(&place, &daemon);
+    let host = neighbour.worker();
+    if is_root() {
+        let uids = status(host, "Uid");
+        let mut uids = uids.split_whitespace().map(|uid| uid.parse::<u32>());
+        assert!(uids.all(|uid| uid.is_ok_and(|uid| (200_400..=200_499).contains(&uid))));
+    }
+}
+
 /// A compiler shows the lines of a file that does not compile. The search for directives that name files may miss
 /// one, and then the compiler must be unable to read the file.
 #[test]

@@ -9,6 +9,7 @@ mod lists;
 mod live;
 mod pages;
 mod private;
+mod remarks;
 mod run;
 pub(crate) mod running;
 mod secrets;
