@@ -582,10 +582,17 @@ impl Workers {
         }
         let message = ToWorker::Connection {
             preamble: bytes,
-            socket,
+            socket: Some(socket),
         };
         let sent = worker.send(&message);
-        let (Err(error), ToWorker::Connection { socket, .. }) = (sent, message) else {
+        let (
+            Err(error),
+            ToWorker::Connection {
+                socket: Some(socket),
+                ..
+            },
+        ) = (sent, message)
+        else {
             return Ok(());
         };
         // A full channel means that the client opens too many connections. Any other error means that the

@@ -43,9 +43,12 @@ pub(super) fn receive(
                     break Ending::Broken(fault);
                 }
             }
-            Ok(Some(ToWorker::Connection { preamble, socket })) => {
-                take(stage, preamble, socket.into());
-            }
+            Ok(Some(ToWorker::Connection { preamble, socket })) => match socket {
+                Some(socket) => take(stage, preamble, socket.into()),
+                None => tracing::warn!(
+                    "a worker has no free descriptor for a connection, which is refused; raise LimitNOFILE"
+                ),
+            },
             Ok(Some(ToWorker::Host { clears })) if is_spare() => {
                 break Ending::IsHost { clears };
             }
