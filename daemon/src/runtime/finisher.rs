@@ -35,6 +35,12 @@ const DONE: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Finish {
+    /// Notes that the call has returned.
+    pub(super) fn end(&self, succeeded: bool) {
+        let outcome = if succeeded { DONE } else { FAILED };
+        self.0.store(outcome, Ordering::Release);
+    }
+
     /// Whether the call has returned: `Some(true)` if all commands that were enqueued before it have ended.
     pub(super) fn outcome(&self) -> Option<bool> {
         match self.0.load(Ordering::Acquire) {
@@ -113,11 +119,7 @@ fn start(key: usize) -> Result<Sender<Arc<Finish>>, Status> {
 
 fn serve(key: usize, requests: &Receiver<Arc<Finish>>) {
     while let Some(finish) = next(requests) {
-        let outcome = match finish_queue(key) {
-            Ok(()) => DONE,
-            Err(_) => FAILED,
-        };
-        finish.0.store(outcome, Ordering::Release);
+        finish.end(finish_queue(key).is_ok());
     }
 }
 
