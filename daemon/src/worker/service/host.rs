@@ -4,8 +4,9 @@
 //! host's channel brings the sessions, and its end is the end of the host. A thread for each session waits
 //! for the session's end, releases everything that the session has made, and then closes its channel.
 //!
-//! Invariant: when a session's channel is closed, nothing of the session is left in the process. If a driver
-//! does not let go, the channel stays open, and the supervisor ends the host.
+//! Invariant: when a session's channel is closed, nothing of the session is left in the process, except that a thread of
+//! `runtime/finisher.rs` may be about to release a queue without commands. If a driver does not let go, the channel
+//! stays open, and the supervisor ends the host.
 
 use std::io;
 use std::os::fd::OwnedFd;
