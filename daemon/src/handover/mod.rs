@@ -156,7 +156,8 @@ pub enum ToSupervisor {
     },
     /// The session has ended, and nothing of it is left in its host. This is the last message.
     Released,
-    /// The session ends, and its host waits for a compiler that works for it.
+    /// The session ends, and its host may wait for a compiler, or for commands of a neighbour that are not older than the
+    /// session's end.
     Building,
     /// The session ends, and a neighbour's commands on the host's devices are older than its own.
     Waiting,

@@ -168,12 +168,12 @@ fn end(running: Running, service: &Scope, room: &Room, loading: &Loading, channe
 }
 
 /// Reports to the supervisor, again and again, that the session may wait for a command of a neighbour, which may take
-/// any time, or for a neighbour's compiler, which ends by itself. Ends when the session is released.
+/// any time, or for other work beside it, for which the time is limited. Ends when the session is released.
 fn report_waiting(standing: &Standing, channel: &OwnedFd, is_released: &Over) {
     loop {
         let report = if standing.is_behind_a_neighbour() {
             Some(ToSupervisor::Waiting)
-        } else if standing.is_beside_a_build() {
+        } else if standing.is_beside_work() {
             Some(ToSupervisor::Building)
         } else {
             None
