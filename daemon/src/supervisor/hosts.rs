@@ -285,7 +285,7 @@ impl Body {
         }
     }
 
-    /// Returns the process id, if the process is the session's own and has not been reaped.
+    /// Returns the id of the process that runs the session, if it has not been reaped.
     pub(super) fn id(&self) -> Option<u32> {
         match self {
             Body::Own(process) => process.id(),
@@ -305,13 +305,14 @@ impl Body {
         matches!(self, Body::Hosted(_))
     }
 
-    /// Returns whether the session is in a host in which another session is not about to end.
-    pub(super) fn has_neighbour(&self) -> bool {
+    /// Returns whether `session` is in a host in which another session is not about to end.
+    pub(super) fn has_neighbour(&self, session: &Worker) -> bool {
         let Body::Hosted(hosted) = self else {
             return false;
         };
-        // A session that leaves is about to end itself.
-        hosted.host.sessions.lock().iter().any(|of| !of.is_ending())
+        let sessions = hosted.host.sessions.lock();
+        let mut others = sessions.iter().filter(|of| of.serial != session.serial);
+        others.any(|of| !of.is_ending())
     }
 
     /// Returns what the client of `session` is told, which ends with its host's process.
@@ -344,6 +345,19 @@ mod tests {
         // The signal is the daemon's own.
         let reason = host.loss_reason(ExitStatus::from_raw(9), &cause);
         assert_eq!(Some(reason.as_str()), neighbour.end_reason());
+    }
+
+    #[tokio::test]
+    async fn a_session_is_no_neighbour_of_its_own() {
+        let host = Host::new(session(1), domain_of("ann"));
+        let (alone, neighbour) = (session(2), session(3));
+        host.add(&alone);
+        let body = Body::Hosted(Hosted::new(&host));
+        assert!(!body.has_neighbour(&alone));
+        host.add(&neighbour);
+        assert!(body.has_neighbour(&alone));
+        neighbour.end();
+        assert!(!body.has_neighbour(&alone));
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Worker {
             Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return true,
             Ok(Some(ToSupervisor::Building)) if body.is_hosted() => leaving.may_take(BUILD_WITHIN),
             Ok(Some(ToSupervisor::Waiting)) => {
-                if body.has_neighbour() {
+                if body.has_neighbour(self) {
                     leaving.waits(Instant::now());
                 }
             }
