@@ -90,8 +90,9 @@ pub enum ToWorker {
     Connection {
         /// The 32 bytes that the supervisor has read from the connection.
         preamble: [u8; PREAMBLE],
-        /// The connection; its further bytes are unread.
-        socket: OwnedFd,
+        /// The connection; its further bytes are unread. `None` if the worker has no free descriptor. The connection is
+        /// closed then.
+        socket: Option<OwnedFd>,
     },
     /// The contents of a session that was parked. This follows [`ToWorker::Assign`] at once.
     Restore {
@@ -155,7 +156,8 @@ pub enum ToSupervisor {
     },
     /// The session has ended, and nothing of it is left in its host. This is the last message.
     Released,
-    /// The session ends, and its host waits for a compiler that works for it.
+    /// The session ends, and its host may wait for a compiler, or for commands of a neighbour that are not older than the
+    /// session's end.
     Building,
     /// The session ends, and a neighbour's commands on the host's devices are older than its own.
     Waiting,
@@ -225,7 +227,7 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
         ToWorker::Connection { preamble, socket } => {
             let mut bytes = vec![CONNECTION];
             bytes.extend_from_slice(preamble);
-            send(end, &bytes, Some(socket.as_fd()))
+            send(end, &bytes, socket.as_ref().map(AsFd::as_fd))
         }
         ToWorker::Host { clears } => send(end, &[HOST, u8::from(*clears)], None),
         ToWorker::Warm { devices } => {
@@ -315,7 +317,7 @@ pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
                 })
             })
             .ok_or_else(nonsense),
-        (Some((&CONNECTION, rest)), Some(socket)) => Ok(Some(ToWorker::Connection {
+        (Some((&CONNECTION, rest)), socket) => Ok(Some(ToWorker::Connection {
             preamble: rest.try_into().map_err(|_| nonsense())?,
             socket,
         })),
@@ -456,7 +458,8 @@ fn receive(end: impl AsFd) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
     let received = loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
         match rustix::net::recvmsg(&end, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
+            // The peer has closed its end before it had read everything. What it sent before is still to be read.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             other => break other?,
         }
     };
@@ -549,7 +552,7 @@ mod tests {
         let (mut kept, passed) = std::os::unix::net::UnixStream::pair().unwrap();
         let message = ToWorker::Connection {
             preamble: [9; PREAMBLE],
-            socket: passed.into(),
+            socket: Some(passed.into()),
         };
         send_to_worker(&supervisor, &message).unwrap();
         drop(message);
@@ -563,7 +566,7 @@ mod tests {
         match receive_in_worker(&worker).unwrap() {
             Some(ToWorker::Connection { preamble, socket }) => {
                 assert_eq!(preamble, [9; PREAMBLE]);
-                let mut socket = std::os::unix::net::UnixStream::from(socket);
+                let mut socket = std::os::unix::net::UnixStream::from(socket.unwrap());
                 socket.write_all(b"x").unwrap();
                 let mut byte = [0];
                 kept.read_exact(&mut byte).unwrap();
@@ -573,6 +576,36 @@ mod tests {
         }
         drop(supervisor);
         assert!(receive_in_worker(&worker).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_connection_without_its_descriptor_is_no_fault_of_the_channel() {
+        let (supervisor, worker) = pair().unwrap();
+        send(
+            &supervisor,
+            &[&[CONNECTION], &[9; PREAMBLE][..]].concat(),
+            None,
+        )
+        .unwrap();
+        let received = receive_in_worker(&worker).unwrap();
+        let Some(ToWorker::Connection { socket: None, .. }) = received else {
+            panic!("{received:?}");
+        };
+    }
+
+    #[test]
+    fn what_a_peer_said_is_heard_although_it_left_messages_unread() {
+        let (supervisor, worker) = pair().unwrap();
+        let host = ToWorker::Host { clears: false };
+        send_to_worker(&supervisor, &host).unwrap();
+        send_to_supervisor(&worker, &ToSupervisor::Released).unwrap();
+        drop(worker);
+        let received = receive_in_supervisor(&supervisor).unwrap();
+        assert!(
+            matches!(received, Some(ToSupervisor::Released)),
+            "{received:?}"
+        );
+        assert!(receive_in_supervisor(&supervisor).unwrap().is_none());
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! kernel takes 15 µs, and launch + the end of the event 1.33 ms.
 //!
 //! So [`watch`](super::watch) has a thread of this module finish a queue whose oldest event seems late. This makes sense
-//! only where several sessions share a context. Each queue has its own thread, started at the first need, because
-//! `clFinish` blocks.
+//! only where several sessions share a context. Each queue has its own thread, because `clFinish` blocks. The thread
+//! starts at need, and ends when the queue has needed no finish for a while.
 //!
 //! Invariant: a thread has a reference to its queue, so the queue is alive in each call.
 
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,9 @@ use super::library::{check, cl};
 /// Time for which a thread polls for its next request before it sleeps.
 const AWAKE: Duration = Duration::from_micros(300);
 
+/// Time without a request after which a thread ends, so that other queues get one.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// One `clFinish`.
 #[derive(Debug, Default)]
 pub(super) struct Finish(AtomicU8);
@@ -35,6 +38,12 @@ const DONE: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Finish {
+    /// Notes that the call has returned.
+    pub(super) fn end(&self, succeeded: bool) {
+        let outcome = if succeeded { DONE } else { FAILED };
+        self.0.store(outcome, Ordering::Release);
+    }
+
     /// Whether the call has returned: `Some(true)` if all commands that were enqueued before it have ended.
     pub(super) fn outcome(&self) -> Option<bool> {
         match self.0.load(Ordering::Acquire) {
@@ -112,17 +121,14 @@ fn start(key: usize) -> Result<Sender<Arc<Finish>>, Status> {
 }
 
 fn serve(key: usize, requests: &Receiver<Arc<Finish>>) {
-    while let Some(finish) = next(requests) {
-        let outcome = match finish_queue(key) {
-            Ok(()) => DONE,
-            Err(_) => FAILED,
-        };
-        finish.0.store(outcome, Ordering::Release);
+    while let Some(finish) = next(key, requests, IDLE) {
+        finish.end(finish_queue(key).is_ok());
     }
 }
 
-// The next request; `None` when the queue is no longer to be finished.
-fn next(requests: &Receiver<Arc<Finish>>) -> Option<Arc<Finish>> {
+// The next request; `None` when the queue is no longer to be finished, or has had no request for this time. The next one
+// then starts a thread again.
+fn next(key: usize, requests: &Receiver<Arc<Finish>>, idle: Duration) -> Option<Arc<Finish>> {
     let since = Instant::now();
     while since.elapsed() < AWAKE {
         match requests.try_recv() {
@@ -131,7 +137,21 @@ fn next(requests: &Receiver<Arc<Finish>>) -> Option<Arc<Finish>> {
             Err(TryRecvError::Empty) => std::thread::yield_now(),
         }
     }
-    requests.recv().ok()
+    match requests.recv_timeout(idle) {
+        Ok(finish) => Some(finish),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => {
+            let mut queues = QUEUES.lock();
+            // Requests are sent under the lock, so none is lost.
+            let late = requests.try_recv().ok();
+            if late.is_none()
+                && let Some(channel) = queues.get_mut(&key)
+            {
+                *channel = None;
+            }
+            late
+        }
+    }
 }
 
 fn finish_queue(key: usize) -> Result<(), Status> {
@@ -144,4 +164,22 @@ fn release(key: usize) -> Result<(), Status> {
     let queue = with_exposed_provenance_mut::<c_void>(key);
     // SAFETY: gives up the reference that `start` took.
     check(unsafe { cl!(clReleaseCommandQueue(queue)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_ends_when_its_queue_needs_no_finish_and_leaves_no_request() {
+        // No queue has this address, and none is touched here.
+        const KEY: usize = 1;
+        let (sender, requests) = channel();
+        QUEUES.lock().insert(KEY, Some(sender));
+        let finish = begin(KEY).unwrap();
+        let next = |idle| next(KEY, &requests, idle);
+        assert!(next(Duration::MAX).is_some_and(|of| Arc::ptr_eq(&of, &finish)));
+        assert!(next(Duration::ZERO).is_none());
+        assert!(QUEUES.lock().remove(&KEY).is_some_and(|of| of.is_none()));
+    }
 }

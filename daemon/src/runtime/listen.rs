@@ -8,7 +8,7 @@ use std::sync::Arc;
 use causeway_proto::status::Status;
 use opencl_sys::{CL_COMPLETE, cl_event};
 
-use super::event::{Listener, WatchedQueue, report};
+use super::event::{Event, Listener, WatchedQueue, report};
 use super::library::{check, cl};
 use super::watch;
 
@@ -21,23 +21,26 @@ pub fn listen<L: Listener>(listener: &Arc<L>) -> Result<(), Status> {
     let Some(event) = listener.event() else {
         return Err(Status::INVALID_OPERATION);
     };
+    // Before the registration, because the end may be noticed inside of it.
     listener.busy().begin(event.home.meter);
+    register(listener, event).inspect_err(|_| listener.busy().end(event.home.meter))
+}
+
+fn register<L: Listener>(listener: &Arc<L>, event: &Event) -> Result<(), Status> {
     if let Some(queue) = event.home.watched {
         return watch::add(queue, Arc::clone(listener) as Arc<dyn Listener>);
     }
     let user_data = Arc::into_raw(Arc::clone(listener));
-    let register = || -> Result<(), Status> {
-        // SAFETY: the event is live; the callback takes over the reference in `user_data`, exactly once.
-        check(unsafe {
-            cl!(clSetEventCallback(
-                event.raw,
-                CL_COMPLETE,
-                Some(completed::<L>),
-                user_data.cast_mut().cast()
-            ))
-        })
-    };
-    register().or_else(|_| {
+    // SAFETY: the event is live; the callback takes over the reference in `user_data`, exactly once.
+    let registered = check(unsafe {
+        cl!(clSetEventCallback(
+            event.raw,
+            CL_COMPLETE,
+            Some(completed::<L>),
+            user_data.cast_mut().cast()
+        ))
+    });
+    registered.or_else(|_| {
         // SAFETY: the registration failed, so this function still owns the reference.
         let listener = unsafe { Arc::from_raw(user_data) };
         let queue = WatchedQueue {

@@ -173,9 +173,7 @@ fn watch() {
                 LOOK_AHEAD
             };
             something |= line.look(ahead);
-            if shared && queue.in_order {
-                something |= line.finish(queue.key);
-            }
+            something |= line.finish(queue.key, shared && queue.in_order);
         }
         queues.retain(|_, line| !line.is_over());
         looked = Instant::now();
@@ -252,9 +250,9 @@ impl Line {
         any
     }
 
-    /// Finishes the queue if its oldest event seems late, and notifies the listeners whose commands a finish has found
-    /// to have ended. Returns whether there were any.
-    fn finish(&mut self, key: usize) -> bool {
+    /// Notifies the listeners whose commands a finish has found to have ended. Returns whether there were any. If
+    /// `begins`, finishes the queue if its oldest event seems late.
+    fn finish(&mut self, key: usize, begins: bool) -> bool {
         if let Some((finish, before)) = &self.finish {
             let Some(succeeded) = finish.outcome() else {
                 return false;
@@ -276,7 +274,7 @@ impl Line {
             }
             return ended > 0;
         }
-        if self.listeners.is_empty() {
+        if !begins || self.listeners.is_empty() {
             return false;
         }
         let now = Instant::now();
@@ -316,5 +314,24 @@ fn rest(quiet: Duration, nothing_runs: bool) {
         // The pause grows with the time since the latest event, so that it adds little to the duration of a
         // long command.
         std::thread::sleep((quiet / 16).min(LONGEST_PAUSE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finish_that_returns_in_a_process_of_one_session_does_not_keep_the_thread_awake() {
+        let finish = Arc::new(Finish::default());
+        let mut line = Line {
+            finish: Some((Arc::clone(&finish), 0)),
+            ..Line::default()
+        };
+        line.finish(0, false);
+        assert!(!line.is_over());
+        finish.end(true);
+        line.finish(0, false);
+        assert!(line.is_over());
     }
 }

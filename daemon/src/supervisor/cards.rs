@@ -188,16 +188,20 @@ impl Inner {
         let mut process = self.processes.start(Role::Measure, theirs.into())?;
         let mut bytes = Vec::new();
         let mut answer = UnixStream::from_std(ours)?.take(MAX_MEASURED);
-        let read = tokio::time::timeout(limit, answer.read_to_end(&mut bytes)).await;
-        let read = read.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let status = match &read {
-            Ok(_) => process.wait().await,
-            Err(_) => {
+        // A driver may also block the end of the process.
+        let ended = async {
+            answer.read_to_end(&mut bytes).await?;
+            process.wait().await
+        };
+        let ended = tokio::time::timeout(limit, ended).await;
+        let status = match ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(status) => status,
+            Err(error) => {
                 process.end().await;
-                return read.map(|_| BTreeMap::new());
+                return Err(error);
             }
         };
-        if !status?.success() {
+        if !status.success() {
             return Err(io::Error::other("the measuring process has failed"));
         }
         let measured = Inventory::decode(&bytes[..]).map_err(io::Error::other)?;

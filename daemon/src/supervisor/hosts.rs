@@ -37,8 +37,8 @@ pub(super) struct Host {
     idle: AtomicU64,
     /// Whether the host takes no further session.
     is_closed: AtomicBool,
-    /// Whether the host is killed because a session of it does not end.
-    is_condemned: AtomicBool,
+    /// Why the host is killed, if a session of it does not end.
+    condemned: OnceLock<String>,
     /// The sessions that had commands or builds in progress when the process ended.
     suspects: OnceLock<Vec<u64>>,
     exited: watch::Sender<Option<ExitStatus>>,
@@ -52,7 +52,7 @@ impl Host {
             sessions: Mutex::default(),
             idle: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-            is_condemned: AtomicBool::new(false),
+            condemned: OnceLock::new(),
             suspects: OnceLock::new(),
             exited: watch::Sender::new(None),
         })
@@ -74,9 +74,14 @@ impl Host {
         sessions.iter().any(|of| serials.contains(&of.serial))
     }
 
-    /// Adds a session.
-    pub(super) fn add(&self, session: &Arc<Worker>) {
-        self.sessions.lock().push(Arc::clone(session));
+    /// Adds a session. Returns whether the host takes it.
+    pub(super) fn add(&self, session: &Arc<Worker>) -> bool {
+        let mut sessions = self.sessions.lock();
+        let takes = !self.is_retired();
+        if takes {
+            sessions.push(Arc::clone(session));
+        }
+        takes
     }
 
     /// Removes a session that has ended. Returns the number of this idle time if it was the last one.
@@ -151,6 +156,9 @@ impl Host {
 
     /// Returns why this session of a crashed or killed host has ended, for its client.
     fn loss_reason(&self, status: ExitStatus, session: &Worker) -> String {
+        if let Some(reason) = self.condemned.get() {
+            return reason.clone();
+        }
         let domain = self.domain.name();
         let how = process::describe(status);
         let suspects = self.suspects.get().map_or(&[][..], Vec::as_slice);
@@ -163,17 +171,21 @@ impl Host {
 
     /// Kills the host because `cause` does not end, after its neighbours' clients were told so.
     fn condemn(self: &Arc<Host>, cause: &Worker) {
-        if self.is_condemned.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        self.retire();
         let domain = self.domain.name();
         let reason = format!(
             "the process that serves the sessions of {domain} is ended, because a session that has left does not end: a \
              kernel, or the driver, does not return; that other session is the likely cause; CAUSEWAY_ISOLATED=1 asks \
              for a process of its own"
         );
-        let sessions = self.sessions.lock().clone();
+        if self.condemned.set(reason.clone()).is_err() {
+            return;
+        }
+        let sessions = {
+            // Locked, so that each session is told, or is not added.
+            let sessions = self.sessions.lock();
+            self.retire();
+            sessions.clone()
+        };
         let neighbours = sessions.iter().filter(|of| of.serial != cause.serial);
         let mut told = 0;
         for neighbour in neighbours {
@@ -273,7 +285,7 @@ impl Body {
         }
     }
 
-    /// Returns the process id, if the process is the session's own and has not been reaped.
+    /// Returns the id of the process that runs the session, if it has not been reaped.
     pub(super) fn id(&self) -> Option<u32> {
         match self {
             Body::Own(process) => process.id(),
@@ -293,13 +305,14 @@ impl Body {
         matches!(self, Body::Hosted(_))
     }
 
-    /// Returns whether the session is in a host in which another session is not about to end.
-    pub(super) fn has_neighbour(&self) -> bool {
+    /// Returns whether `session` is in a host in which another session is not about to end.
+    pub(super) fn has_neighbour(&self, session: &Worker) -> bool {
         let Body::Hosted(hosted) = self else {
             return false;
         };
-        // A session that leaves is about to end itself.
-        hosted.host.sessions.lock().iter().any(|of| !of.is_ending())
+        let sessions = hosted.host.sessions.lock();
+        let mut others = sessions.iter().filter(|of| of.serial != session.serial);
+        others.any(|of| !of.is_ending())
     }
 
     /// Returns what the client of `session` is told, which ends with its host's process.
@@ -314,6 +327,38 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervisor::domains::tests::domain_of;
+    use crate::supervisor::worker::Asked;
+
+    fn session(serial: u64) -> Arc<Worker> {
+        Worker::hosted(serial, None, None).unwrap().0
+    }
+
+    #[tokio::test]
+    async fn a_session_is_told_of_a_kill_or_is_not_added() {
+        let host = Host::new(session(1), domain_of("ann"));
+        let (cause, neighbour) = (session(2), session(3));
+        assert!(host.add(&cause) && host.add(&neighbour));
+        host.condemn(&cause);
+        assert_eq!(neighbour.was_asked(), Asked::ToEnd);
+        assert!(!host.add(&session(4)) && host.sessions() == 2);
+        // The signal is the daemon's own.
+        let reason = host.loss_reason(ExitStatus::from_raw(9), &cause);
+        assert_eq!(Some(reason.as_str()), neighbour.end_reason());
+    }
+
+    #[tokio::test]
+    async fn a_session_is_no_neighbour_of_its_own() {
+        let host = Host::new(session(1), domain_of("ann"));
+        let (alone, neighbour) = (session(2), session(3));
+        host.add(&alone);
+        let body = Body::Hosted(Hosted::new(&host));
+        assert!(!body.has_neighbour(&alone));
+        host.add(&neighbour);
+        assert!(body.has_neighbour(&alone));
+        neighbour.end();
+        assert!(!body.has_neighbour(&alone));
+    }
 
     #[test]
     fn a_session_is_told_whether_it_was_the_cause() {

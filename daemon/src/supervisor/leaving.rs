@@ -1,8 +1,9 @@
 //! Time limits for the end of a worker process, and the escalation when it does not end.
 //!
 //! This module has no clock and kills nothing; [`Worker::watch`](super::worker::Worker::watch) does both.
-//! Invariants: a process that is to end is killed after a bounded time. A process that survives the kill is
-//! reported after a bounded time.
+//! Invariants: a process that is to end is killed after a bounded time. For a session of a host, this time begins when
+//! the host no longer reports that an older command of a neighbour delays it. A process that survives the kill is reported
+//! after a bounded time.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ pub(super) const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 /// Time for a killed worker to disappear. A process that lives on is inside the kernel, where no signal
 /// reaches it. The kernel is freeing much memory, or a device's kernel driver does not return.
 pub(super) const DIE_WITHIN: Duration = Duration::from_secs(5);
-/// Time for a compiler that works for a session of a host, from the session's end. Compilers end by themselves.
+/// Time for the end of a session of a host while a compiler works for it or beside it, or while it has no commands and a
+/// neighbour has. Compilers end by themselves.
 pub(super) const BUILD_WITHIN: Duration = Duration::from_secs(60);
 
 /// The state of one process's end.

@@ -141,6 +141,25 @@ impl Watch {
             "Contexts that were made before any session, and take memory of their devices",
             Samples::from_iter(warm),
         );
+        self.tell_hosts(registry);
+        registry.register(
+            "sessions_opened_total",
+            "Sessions opened",
+            Total(counts.opened),
+        );
+        registry.register(
+            "sessions_ended_total",
+            "Sessions that are over",
+            by_reason(self.workers.ended()),
+        );
+        registry.register(
+            "sessions_refused_total",
+            "Sessions that were requested and refused",
+            by_reason(self.not_opened.all()),
+        );
+    }
+
+    fn tell_hosts(&self, registry: &mut Registry) {
         let hosts = self.workers.hosts().into_iter();
         let hosts = hosts.map(|(worker, domain, sessions)| {
             let labels = [
@@ -160,21 +179,6 @@ impl Watch {
             "domain_sessions",
             "Open sessions by kind of domain; none: with a process each",
             Samples::from_iter(domains),
-        );
-        registry.register(
-            "sessions_opened_total",
-            "Sessions opened",
-            Total(counts.opened),
-        );
-        registry.register(
-            "sessions_ended_total",
-            "Sessions that are over",
-            by_reason(self.workers.ended()),
-        );
-        registry.register(
-            "sessions_refused_total",
-            "Sessions that were requested and refused",
-            by_reason(self.not_opened.all()),
         );
     }
 
@@ -220,9 +224,7 @@ impl Watch {
             Samples::from_iter(bytes),
         );
     }
-}
 
-impl Watch {
     fn tell_busy_sessions(&self, registry: &mut Registry) {
         let uses = self.workers.session_uses().into_iter();
         let uses = uses.map(|of| {

@@ -409,12 +409,11 @@ impl Workers {
     }
 
     /// If all places are taken, displaces a session whose client has not connected, to make room for one of
-    /// `holder`. Waits [`ROOM_WITHIN`] at most. Does nothing if all clients have connected.
+    /// `holder`. A session of `holder` that is away ends first. Waits [`ROOM_WITHIN`] at most. Does nothing if all clients
+    /// have connected.
     ///
     /// # Errors
     /// [`TooMuch`] if the holder itself may have no more sessions. Nothing is displaced then.
-    ///
-    /// A session of `holder` that is away ends first.
     pub(super) async fn make_room(&self, holder: &Holder) -> Result<(), TooMuch> {
         self.end_an_idle_host().await;
         self.end_one_away(holder).await;
@@ -582,10 +581,17 @@ impl Workers {
         }
         let message = ToWorker::Connection {
             preamble: bytes,
-            socket,
+            socket: Some(socket),
         };
         let sent = worker.send(&message);
-        let (Err(error), ToWorker::Connection { socket, .. }) = (sent, message) else {
+        let (
+            Err(error),
+            ToWorker::Connection {
+                socket: Some(socket),
+                ..
+            },
+        ) = (sent, message)
+        else {
             return Ok(());
         };
         // A full channel means that the client opens too many connections. Any other error means that the

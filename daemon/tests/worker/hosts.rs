@@ -3,6 +3,7 @@
 
 use std::io::Read;
 use std::net::TcpStream;
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use causeway_proto::command::{CreateSvm, command::Kind};
@@ -555,7 +556,7 @@ fn a_session_that_waits_for_the_console_leaves_at_once() {
 }
 
 #[test]
-fn a_host_without_free_descriptors_refuses_a_session_and_keeps_the_others() {
+fn a_host_without_free_descriptors_refuses_a_session_and_a_lane_and_keeps_the_others() {
     let daemon = watched(None);
     let mut first = Program::new(daemon.session());
     let host = first.session.worker();
@@ -574,6 +575,8 @@ fn a_host_without_free_descriptors_refuses_a_session_and_keeps_the_others() {
     let before = limited(held(host).1 as u64);
     let refused = std::panic::catch_unwind(|| drop(daemon.session()));
     assert!(refused.is_err());
+    let lane = AssertUnwindSafe(|| first.session.lane(0));
+    assert!(std::panic::catch_unwind(lane).is_err());
     eventually("the refused session ends", || {
         (daemon.count("causeway_sessions") == 1).then_some(())
     });

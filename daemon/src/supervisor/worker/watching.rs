@@ -138,7 +138,7 @@ impl Worker {
             Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return true,
             Ok(Some(ToSupervisor::Building)) if body.is_hosted() => leaving.may_take(BUILD_WITHIN),
             Ok(Some(ToSupervisor::Waiting)) => {
-                if body.has_neighbour() {
+                if body.has_neighbour(self) {
                     leaving.waits(Instant::now());
                 }
             }
@@ -146,7 +146,7 @@ impl Worker {
             Ok(Some(ToSupervisor::Away)) => self.is_waiting_for_client(leaving),
             Ok(Some(message)) => self.hear(message),
             // Nothing of a session exists before its client has come. The host could not serve it.
-            end if body.is_hosted() && !watched.client.has_come() && is_end(&end) => return true,
+            Ok(None) if body.is_hosted() && !watched.client.has_come() => return true,
             Ok(None) => {
                 watched.speaks = false;
                 self.lost_channel(body, leaving);
@@ -451,14 +451,6 @@ impl Hearing {
         } else if self.in_a_row % MESSAGES_A_TURN == MESSAGES_A_TURN - 1 {
             tokio::task::yield_now().await;
         }
-    }
-}
-
-/// Whether the other end of a channel is closed. With unread messages in it, that is a reset.
-fn is_end(received: &io::Result<Option<ToSupervisor>>) -> bool {
-    match received {
-        Ok(message) => message.is_none(),
-        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
     }
 }
 

@@ -1,8 +1,9 @@
 //! The hosts among the workers: which one a session joins, and when one ends.
 //!
 //! What a host is to its sessions is in [`hosts`](super::super::hosts). Invariant: a session is added to a host under the
-//! table's lock, and a host is retired under it. So no session is added to a host that ends, or that may soon be killed
-//! because of a session whose client is gone. The latter is not so where only one process may use the devices.
+//! table's lock, and a host without sessions is ended under it. So no session is added to a host that ends, or that may
+//! soon be killed because of a session whose client is gone. The latter is not so where only one process may use the
+//! devices. A host that is killed meanwhile tells the session why ([`Host::add`]).
 
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -149,7 +150,12 @@ impl Workers {
                 Some(host) => host,
                 None => self.start_host(state, domain)?,
             };
+            // Before the host gets it, so that the session is told if the host is killed.
+            if !host.add(&worker) {
+                continue;
+            }
             if let Err(error) = host.worker.send(&channel) {
+                host.remove(&worker);
                 tracing::debug!(%error, worker = host.worker.serial, "a host takes no session; trying another one");
                 tried.push(host.worker.serial);
                 // A full channel means many new sessions. Any other error means that the host has died and has not
@@ -162,7 +168,6 @@ impl Workers {
                 }
                 continue;
             }
-            host.add(&worker);
             let (workers, watched) = (self.clone(), Arc::clone(&worker));
             tokio::spawn(async move {
                 let body = Body::Hosted(Hosted::new(&host));

@@ -84,8 +84,9 @@ impl Workers {
             let spare = state.spares.swap_remove(best);
             match spare.send(message) {
                 Ok(()) => return Ok(spare),
-                // The spare worker has died and has not been reaped yet.
+                // The spare worker has died and has not been reaped yet, or the system refuses the message.
                 Err(error) => {
+                    spare.end();
                     tracing::debug!(
                         %error,
                         worker = spare.serial,
@@ -95,7 +96,8 @@ impl Workers {
             }
         }
         let worker = self.start(state)?;
-        worker.send(message)?;
+        // Without its message, the worker would stay for ever.
+        worker.send(message).inspect_err(|_| worker.end())?;
         Ok(worker)
     }
 

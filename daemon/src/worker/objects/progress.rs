@@ -112,16 +112,20 @@ impl Progresses {
         all.push(Arc::downgrade(progress));
     }
 
-    /// Whether another session builds programs.
-    pub(crate) fn any_other_builds(&self, own: &Arc<Progress>) -> bool {
+    /// Whether another session builds programs, or has commands in progress while this one has none.
+    pub(crate) fn any_other_works(&self, own: &Arc<Progress>) -> bool {
+        let is_idle = !own.is_busy();
+        let works =
+            |of: &Progress| of.account.get(Counter::Building) > 0 || is_idle && of.is_busy();
         let all = self.0.lock();
         let mut others = all.iter().filter_map(Weak::upgrade);
-        others.any(|of| !Arc::ptr_eq(&of, own) && of.account.get(Counter::Building) > 0)
+        others.any(|of| !Arc::ptr_eq(&of, own) && works(&of))
     }
 
-    /// Whether another session has waited longer for the end of a command than this one.
-    pub(crate) fn any_older(&self, own: &Arc<Progress>) -> bool {
-        let since = own.waits_since().unwrap_or(u64::MAX);
+    /// Whether another session has waited longer for the end of a command than this one, which began to end at `left`. A
+    /// session that waits for no command may have to wait in the driver for what had begun by then.
+    pub(crate) fn any_older(&self, own: &Arc<Progress>, left: Instant) -> bool {
+        let since = own.waits_since().unwrap_or_else(|| nanoseconds(left));
         let all = self.0.lock();
         let mut others = all.iter().filter_map(Weak::upgrade);
         others.any(|of| !Arc::ptr_eq(&of, own) && of.waits_since().is_some_and(|of| of < since))
@@ -147,7 +151,7 @@ mod tests {
         let (kernel, behind) = (progress(), progress());
         all.add(&kernel);
         all.add(&behind);
-        assert!(!all.any_older(&kernel) && !all.any_older(&behind));
+        assert!(!all.any_older(&kernel, Instant::now()) && !all.any_older(&behind, Instant::now()));
         // The session has been busy for longer, but its commands have ended until the other's kernel began.
         behind.begin(5);
         wait_for_the_clock();
@@ -155,9 +159,28 @@ mod tests {
         wait_for_the_clock();
         behind.end(1);
         behind.note(Status::SUCCESS, Instant::now());
-        assert!(all.any_older(&behind) && !all.any_older(&kernel));
+        assert!(all.any_older(&behind, Instant::now()) && !all.any_older(&kernel, Instant::now()));
         kernel.end(1);
-        assert!(!all.any_older(&behind) && all.any_older(&kernel));
+        assert!(!all.any_older(&behind, Instant::now()) && all.any_older(&kernel, Instant::now()));
+    }
+
+    #[test]
+    fn a_session_without_commands_is_behind_those_of_its_neighbours_that_had_begun() {
+        let all = Progresses::default();
+        let (idle, busy) = (progress(), progress());
+        all.add(&idle);
+        all.add(&busy);
+        busy.begin(2);
+        wait_for_the_clock();
+        let left = Instant::now();
+        assert!(all.any_older(&idle, left) && all.any_other_works(&idle));
+        wait_for_the_clock();
+        busy.end(1);
+        busy.note(Status::SUCCESS, Instant::now());
+        // The neighbour gets on.
+        assert!(!all.any_older(&idle, left) && all.any_other_works(&idle));
+        busy.end(1);
+        assert!(!all.any_other_works(&idle));
     }
 
     #[test]
@@ -167,9 +190,9 @@ mod tests {
         all.add(&builds);
         all.add(&waits);
         builds.account.begin(Counter::Building, 1);
-        assert!(all.any_other_builds(&waits) && !all.any_other_builds(&builds));
+        assert!(all.any_other_works(&waits) && !all.any_other_works(&builds));
         builds.account.end(Counter::Building, 1);
-        assert!(!all.any_other_builds(&waits));
+        assert!(!all.any_other_works(&waits));
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! host's channel brings the sessions, and its end is the end of the host. A thread for each session waits
 //! for the session's end, releases everything that the session has made, and then closes its channel.
 //!
-//! Invariant: when a session's channel is closed, nothing of the session is left in the process. If a driver
-//! does not let go, the channel stays open, and the supervisor ends the host.
+//! Invariant: when a session's channel is closed, nothing of the session is left in the process, except that a thread of
+//! `runtime/finisher.rs` may be about to release a queue without commands. If a driver does not let go, the channel
+//! stays open, and the supervisor ends the host.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -167,12 +168,12 @@ fn end(running: Running, service: &Scope, room: &Room, loading: &Loading, channe
 }
 
 /// Reports to the supervisor, again and again, that the session may wait for a command of a neighbour, which may take
-/// any time, or for a neighbour's compiler, which ends by itself. Ends when the session is released.
+/// any time, or for other work beside it, for which the time is limited. Ends when the session is released.
 fn report_waiting(standing: &Standing, channel: &OwnedFd, is_released: &Over) {
     loop {
         let report = if standing.is_behind_a_neighbour() {
             Some(ToSupervisor::Waiting)
-        } else if standing.is_beside_a_build() {
+        } else if standing.is_beside_work() {
             Some(ToSupervisor::Building)
         } else {
             None

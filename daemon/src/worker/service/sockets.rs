@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use causeway_lane::Stopped;
 use causeway_proto::preamble::{ClientWord, Introduction, PREAMBLE, Preamble, Purpose, Verdict};
-use causeway_security::Line as SecuredLine;
+use causeway_security::{Line as SecuredLine, SessionCertificate};
 use causeway_serving::logging::Name;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -43,9 +43,12 @@ pub(super) fn receive(
                     break Ending::Broken(fault);
                 }
             }
-            Ok(Some(ToWorker::Connection { preamble, socket })) => {
-                take(stage, preamble, socket.into());
-            }
+            Ok(Some(ToWorker::Connection { preamble, socket })) => match socket {
+                Some(socket) => take(stage, preamble, socket.into()),
+                None => tracing::warn!(
+                    "a worker has no free descriptor for a connection, which is refused; raise LimitNOFILE"
+                ),
+            },
             Ok(Some(ToWorker::Host { clears })) if is_spare() => {
                 break Ending::IsHost { clears };
             }
@@ -85,13 +88,17 @@ fn assign(
     let account = Slot::adopt(page, assignment.slot)
         .map_err(|error| format!("cannot map the supervisor's page of counters: {error}"))?;
     stage.count_in(account);
+    let certificate = assignment.certificate.as_ref();
+    let tls = certificate.map(SessionCertificate::server).transpose();
+    let tls =
+        tls.map_err(|error| format!("the worker cannot use the session's certificate: {error}"))?;
+    // Nothing fails after this: the memory of a session that has an assignment is given back at its end.
     threads
         .limit_memory(assignment.limits.host_memory)
         .map_err(|error| format!("cannot set the session's limit on host memory: {error}"))?;
     builds.switch(assignment.build_cache);
-    stage
-        .assign(assignment)
-        .map_err(|error| format!("the worker cannot use the session's certificate: {error}"))
+    stage.assign(assignment, tls);
+    Ok(())
 }
 
 /// Returns the session, lease and user, which the session's log lines have.

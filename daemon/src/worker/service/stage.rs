@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict, WANTS_RECORD};
-use causeway_security::{ServerTls, SessionCertificate};
+use causeway_security::ServerTls;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::places::{Claimed, Place, Taken, how, is_direct, place};
@@ -433,18 +433,12 @@ impl Stage {
         self.state.lock().session.take()
     }
 
-    /// Sets the session to serve.
-    ///
-    /// # Errors
-    /// When the session's certificate is unusable.
-    pub(super) fn assign(&self, assignment: Assignment) -> io::Result<()> {
-        let certificate = assignment.certificate.as_ref();
-        let tls = certificate.map(SessionCertificate::server).transpose()?;
+    /// Sets the session to serve, and the TLS settings from its certificate.
+    pub(super) fn assign(&self, assignment: Assignment, tls: Option<ServerTls>) {
         let mut state = self.state.lock();
         state.tls = tls;
         state.presence = Presence::new(assignment.away, assignment.heartbeat_limit);
         state.assignment = Some(Arc::new(assignment));
-        Ok(())
     }
 
     /// The TLS settings of the session's connections; `None` without TLS.
@@ -673,7 +667,7 @@ mod tests {
         let (_, channel) = handover::pair().unwrap();
         let (arrivals, _) = mpsc::channel();
         let stage = Stage::new(Endings::new().0, channel, arrivals, Scope::default());
-        stage.assign(assignment).unwrap();
+        stage.assign(assignment, None);
         Arc::new(stage)
     }
 

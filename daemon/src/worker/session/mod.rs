@@ -122,6 +122,8 @@ pub struct Session {
 pub struct Standing {
     commons: Arc<Commons>,
     own: Arc<Progress>,
+    /// When the session began to end.
+    left: Instant,
 }
 
 impl Standing {
@@ -129,14 +131,14 @@ impl Standing {
     /// may then have to wait for that command.
     #[must_use]
     pub fn is_behind_a_neighbour(&self) -> bool {
-        self.commons.progresses.any_older(&self.own)
+        self.commons.progresses.any_older(&self.own, self.left)
     }
 
-    /// Whether a neighbour's compiler works. Releases may have to wait for it, because compilers such as PoCL's hold
-    /// locks of the driver.
+    /// Whether releases may have to wait for a neighbour for a while: for its compiler, because compilers such as PoCL's
+    /// hold locks of the driver, or for commands that began after this session's last one had ended.
     #[must_use]
-    pub fn is_beside_a_build(&self) -> bool {
-        self.commons.progresses.any_other_builds(&self.own)
+    pub fn is_beside_work(&self) -> bool {
+        self.commons.progresses.any_other_works(&self.own)
     }
 }
 
@@ -355,11 +357,12 @@ impl Session {
         self.shared.paces.each(Pace::leave);
     }
 
-    /// How the session gets on beside its neighbours; `None` in a worker of its own.
+    /// How the session, which begins to end, gets on beside its neighbours; `None` in a worker of its own.
     pub fn standing(&self) -> Option<Standing> {
         let commons = Arc::clone(self.shared.commons.as_ref()?);
         let own = Arc::clone(self.shared.outbox.progress());
-        Some(Standing { commons, own })
+        let left = Instant::now();
+        Some(Standing { commons, own, left })
     }
 
     /// Releases everything that the session has made, because its host goes on. Stores its builds in the cache, for
