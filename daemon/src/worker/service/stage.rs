@@ -661,9 +661,15 @@ impl Drop for Proving {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handover::AwayTimes;
     use causeway_proto::preamble::Preamble;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
+
+    const AWAY: AwayTimes = AwayTimes {
+        resume: Duration::from_secs(60),
+        keep: Duration::from_secs(600),
+    };
 
     fn stage() -> Arc<Stage> {
         assigned(Assignment::of_test(SessionId([1; 16])))
@@ -675,6 +681,13 @@ mod tests {
         let stage = Stage::new(Endings::new().0, channel, arrivals, Scope::default());
         stage.assign(assignment).unwrap();
         Arc::new(stage)
+    }
+
+    fn resumed() -> Arc<Stage> {
+        assigned(Assignment {
+            away: AWAY,
+            ..Assignment::of_test(SessionId([1; 16]))
+        })
     }
 
     fn preamble(purpose: Purpose, lane: u8) -> Introduction {
@@ -744,6 +757,17 @@ mod tests {
             drop(stage.claim(&preamble, 0));
             assert_eq!(stage.has_place(&preamble), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_later_connection_keeps_the_place_of_one_that_broke() {
+        let stage = resumed();
+        let commands = preamble(Purpose::Commands, 0);
+        let (first, _) = stage.claim(&commands, 0).unwrap();
+        let (second, _) = stage.claim(&commands, 0).unwrap();
+        drop(first);
+        assert!(!stage.awaits_commands());
+        let _ = second.keep();
     }
 
     #[test]
