@@ -274,9 +274,14 @@ impl Redialer {
             opened.map_err(|not_opened| failed(not_opened, !core.may_restart()))
         };
         let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;
-        let stream = dialer.connect_to(&rail.peer, deadline);
-        let stream = stream.map_err(|not_opened| failed(not_opened, !core.may_restart()))?;
-        let (commands, position) = open(stream, self.commands, core.position())?;
+        let opened = dialer
+            .connect_to(&rail.peer, deadline)
+            .map_err(|not_opened| failed(not_opened, !core.may_restart()))
+            .and_then(|stream| open(stream, self.commands, core.position()));
+        let (commands, position) = opened.inspect_err(|_| {
+            // The worker has this connection by now. Without a word, its end looks like that of a killed program.
+            super::socket::say_comes_back(&heartbeat);
+        })?;
         let heartbeat = Arc::new(heartbeat);
         match core.go_on(commands, Arc::clone(&heartbeat), position) {
             Ok(again) => {

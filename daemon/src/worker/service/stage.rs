@@ -315,6 +315,14 @@ impl Stage {
         }
     }
 
+    /// Handles that the client tries to come back with the connection with this number in its place.
+    fn comes_back(&self, line: Line, number: u64) {
+        let mut state = self.state.lock();
+        if state.place(line).number == number {
+            state.presence.comes_back(Instant::now());
+        }
+    }
+
     /// Handles that the connection with this number in its place has ended. The session ends too, or is away.
     pub(super) fn ended(self: &Arc<Self>, line: Line, number: u64, ending: Ending) {
         let mut state = self.state.lock();
@@ -757,6 +765,21 @@ mod tests {
             drop(stage.claim(&preamble, 0));
             assert_eq!(stage.has_place(&preamble), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_takeover_that_breaks_is_no_killed_program() {
+        let stage = resumed();
+        let heartbeat = preamble(Purpose::Heartbeat, 0);
+        let (near, _far) = UnixStream::pair().unwrap();
+        let socket = TcpStream::from(OwnedFd::from(near));
+        let (number, _) = stage.claim(&heartbeat, 0).unwrap().0.keep();
+        assert!(stage.show_client(Line::Heartbeat, number, &socket, &ClientWord::default()));
+        let begun = Instant::now();
+        drop(stage.claim(&heartbeat, 0));
+        let deadline = stage.state.lock().presence.deadline();
+        assert!(deadline.is_some_and(|deadline| deadline >= begun + AWAY.resume));
+        stage.close();
     }
 
     #[test]

@@ -139,8 +139,9 @@ impl Drop for Claimed {
             Place::Lane(_) | Place::SharedLane(_) => None,
         };
         if self.was_taken {
-            // The connection before was shut down for this one.
+            // The connection before was shut down for this one, with which the client was coming back.
             if let Some(line) = line {
+                self.stage.comes_back(line, self.number);
                 self.stage.ended(line, self.number, Ending::ClientClosed);
             }
             return;
