@@ -109,8 +109,9 @@ impl Redialer {
             if core.is_failed() {
                 return None;
             }
-            let (planned, begun) = (patience.attempt(), Instant::now());
-            let attempt = self.attempt(core, &mut round, begun + planned);
+            let begun = Instant::now();
+            let mut planned = patience.attempt();
+            let attempt = self.attempt(core, &mut round, &patience, &mut planned);
             stops.look(clock::since_boot(), planned);
             let last = match attempt {
                 // The session may also have failed during the attempt.
@@ -219,17 +220,21 @@ impl Redialer {
         }
     }
 
-    // Tries the first address that answers, of those that were not tried in this round.
+    // Tries the first address that answers, of those that were not tried in this round. `planned` is the time for that,
+    // which grows if the network is slow.
     fn attempt(
         &self,
         core: &Arc<Core>,
         round: &mut Round,
-        deadline: Instant,
+        patience: &Patience,
+        planned: &mut Duration,
     ) -> Result<(Arc<Line>, usize), Failed> {
-        let rails = &self.dialer.rails;
-        let limit = deadline.saturating_duration_since(Instant::now());
+        let (rails, begun) = (&self.dialer.rails, Instant::now());
         let candidates = rails.candidates();
-        let (stream, rail) = match self.dialer.connect_first(candidates, &round.tried, limit) {
+        let (stream, rail) = match self
+            .dialer
+            .connect_first(candidates, &round.tried, *planned)
+        {
             Ok(connected) => connected,
             Err(errors) => {
                 let failures = errors.into_iter().map(|not_opened| {
@@ -240,7 +245,8 @@ impl Redialer {
             }
         };
         round.tried.push(rail.peer.clone());
-        match self.attempt_over(core, stream, &rail, deadline) {
+        *planned = patience.attempt_over(begun.elapsed());
+        match self.attempt_over(core, stream, &rail, begun + *planned) {
             Ok(done) => {
                 rails.set_current(rail);
                 Ok(done)
