@@ -286,17 +286,18 @@ impl Redialer {
             let opened = dialer.open_over(stream, purpose, 0, word, deadline);
             opened.map_err(failed)
         };
+        let told = core.position();
         let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;
         let opened = dialer
             .connect_to(&rail.peer, deadline)
             .map_err(failed)
-            .and_then(|stream| open(stream, self.commands, core.position()));
+            .and_then(|stream| open(stream, self.commands, told));
         let (commands, position) = opened.inspect_err(|_| {
             // The worker has this connection by now. Without a word, its end looks like that of a killed program.
             super::socket::say_comes_back(&heartbeat);
         })?;
         let heartbeat = Arc::new(heartbeat);
-        match core.go_on(commands, Arc::clone(&heartbeat), position) {
+        match core.go_on(commands, Arc::clone(&heartbeat), told, position) {
             Ok(again) => {
                 let owner: Arc<dyn Owner> = Arc::<Core>::clone(core);
                 owner.bulk().open_if_needed(&owner);
