@@ -198,7 +198,8 @@ impl Bulk {
     ) -> bool {
         self.beside.note_transfer();
         let unsent = eager.is_some();
-        let added = |state: &mut BulkState| state.table.add_upload(event, source, keep, eager);
+        let mut keep = Some(keep);
+        let added = |state: &mut BulkState| state.table.add_upload(event, source, &mut keep, eager);
         let added = self.add(owner, added);
         if unsent {
             self.unsent.store(true, Ordering::Release);
