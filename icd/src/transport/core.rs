@@ -502,9 +502,9 @@ impl Core {
     }
 
     /// The generation of bulk lanes if the next worker wants the record.
-    pub(super) fn generation_if_anew(&self) -> u64 {
+    pub(super) fn worker_generation_if_anew(&self) -> u64 {
         let is_anew = |resume: &Resume| resume.is_anew.load(Ordering::Acquire);
-        let now = self.bulk.generation();
+        let now = self.bulk.worker_generation();
         match self.resume.as_ref().is_some_and(is_anew) {
             true => now,
             false => now + 1,

@@ -274,7 +274,7 @@ impl Redialer {
         deadline: Instant,
     ) -> Result<(Arc<Line>, usize), Failed> {
         let dialer = self.dialer.on_rail(rail.number);
-        let generation = core.generation_if_anew();
+        let generation = core.worker_generation_if_anew();
         let was_there = self.was_at(Some(&rail.peer));
         let failed = |not_opened| failed(not_opened, was_there, core.may_restart());
         let open = |stream, purpose, position| {
