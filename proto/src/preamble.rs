@@ -65,7 +65,8 @@ pub enum Purpose {
     CommandsGrpc = 2,
     /// Bulk data.
     Bulk = 3,
-    /// Heartbeats: the worker sends one zero byte per interval; the client sends nothing.
+    /// Heartbeats: the worker sends one zero byte per interval. If the session outlives its connections, the client
+    /// sends numbers of 8 bytes: acknowledged event batches, and [`COMES_BACK`](crate::frame::COMES_BACK).
     Heartbeat = 4,
     /// Between the workers of two sessions: bulk data, or messages about events ([`EVENT_LANE`]).
     Peer = 5,
@@ -333,7 +334,8 @@ pub struct ClientWord {
     /// sees another address, something forwards the connection.
     pub origin: Option<SocketAddr>,
     /// Between workers: a random number that the dialing end gives to all connections that make a link, and to those
-    /// that replace them. Positions of another generation mean nothing.
+    /// that replace them. Positions of another generation mean nothing. From the client: the generation of its bulk
+    /// lanes, which grows when another worker takes the place of the session's worker.
     pub generation: u64,
 }
 

@@ -502,17 +502,18 @@ impl Core {
     }
 
     /// The generation of bulk lanes if the next worker wants the record.
-    pub(super) fn generation_if_anew(&self) -> u64 {
+    pub(super) fn worker_generation_if_anew(&self) -> u64 {
         let is_anew = |resume: &Resume| resume.is_anew.load(Ordering::Acquire);
-        let now = self.bulk.generation();
+        let now = self.bulk.worker_generation();
         match self.resume.as_ref().is_some_and(is_anew) {
             true => now,
             false => now + 1,
         }
     }
 
-    /// Goes on over new connections, with a worker that has applied `position` commands. Returns the number of bytes
-    /// that are written again. The next writer does that, not this thread, which must hear the heartbeats.
+    /// Goes on over new connections, with a worker that has applied `position` commands, and to which this end's position
+    /// is `told`. Returns the number of bytes that are written again. The next writer does that, not this thread, which
+    /// must hear the heartbeats.
     ///
     /// # Errors
     /// [`NotResumed`]. The session stays away.
@@ -520,13 +521,14 @@ impl Core {
         &self,
         commands: Line,
         heartbeat: Arc<Line>,
+        told: u64,
         position: u64,
     ) -> Result<usize, NotResumed> {
         let Some(resume) = &self.resume else {
             return Ok(0);
         };
         let generation = resume.generation.load(Ordering::Acquire) + 1;
-        self.replace_heartbeat(resume, heartbeat);
+        self.replace_heartbeat(resume, heartbeat, told);
         // The connection may break again before the worker is whole.
         let is_anew = position & WANTS_RECORD != 0 && !resume.is_anew.swap(true, Ordering::AcqRel);
         if is_anew && self.bulk.begin_anew() {
@@ -558,13 +560,13 @@ impl Core {
         Ok(again)
     }
 
-    fn replace_heartbeat(&self, resume: &Resume, heartbeat: Arc<Line>) {
+    fn replace_heartbeat(&self, resume: &Resume, heartbeat: Arc<Line>, told: u64) {
         // Together: the rest of an old acknowledgement must not go over the new connection.
         let mut acknowledging = resume.acknowledging.lock();
         let (mut socket, mut line) = (resume.socket.lock(), self.heartbeat.lock());
         *socket = super::socket::inode(&heartbeat);
         *line = heartbeat;
-        acknowledging.restart();
+        acknowledging.restart(told);
     }
 
     fn replace_commands(&self, resume: &Resume, commands: Line, generation: u64) -> io::Result<()> {
@@ -718,7 +720,8 @@ impl Core {
 
 impl Acknowledging {
     // Begins anew over another connection.
-    fn restart(&mut self) {
+    fn restart(&mut self, told: u64) {
+        self.window.restart(told);
         self.unsent.clear();
     }
 }

@@ -40,19 +40,14 @@ pub(super) fn register(core: &Arc<Core>) {
 fn end() {
     // From here on, sessions end because the program ends. Such losses are not reported.
     IS_ENDING.store(true, Ordering::SeqCst);
-    let last = LAST.get();
-    if last.is_some() {
-        // A session that cannot be resumed says no farewell, so its commands are written here.
-        at_exit_flush();
-    }
     // Before a lease is released. A session that its lease ends keeps no builds for later programs.
     say_farewell();
-    if let Some(last) = last {
+    if let Some(last) = LAST.get() {
         last();
     }
 }
 
-/// Tells the nodes that nothing follows, so that they do not keep the sessions.
+/// Writes the queued commands and tells the nodes that nothing follows, so that they do not keep the sessions.
 fn say_farewell() {
     if fork::is_child() {
         return;
@@ -62,8 +57,10 @@ fn say_farewell() {
         return;
     };
     for core in sessions.iter().filter_map(Weak::upgrade) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        core.say_farewell(left.max(Duration::from_millis(1)));
+        let left = || deadline.saturating_duration_since(Instant::now());
+        // A session that cannot be resumed says no farewell, so its commands are written here.
+        core.write_last(left().max(Duration::from_millis(1)));
+        core.say_farewell(left().max(Duration::from_millis(1)));
     }
 }
 

@@ -27,7 +27,7 @@ const IDLE_IN_BULK: Duration = TICK;
 /// A flusher that has slept for this long opens bulk lanes that the program is likely to need.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// Longest sleep while the session has no connection.
+/// Longest sleep while no batch leaves: the session has no connection, or stands.
 const WHILE_AWAY: Duration = Duration::from_millis(100);
 
 /// Number of flushers in the process.
@@ -93,6 +93,11 @@ fn run(core: &Arc<Core>) {
             Ok(false) => idle += tick,
             // The thread that met the error has failed the session.
             Err(_) => return,
+        }
+        if core.outbox.stands() {
+            // The worker has been told. Whoever changes this wakes this thread.
+            std::thread::park_timeout(WHILE_AWAY);
+            continue;
         }
         if idle < FlusherCount::idle() && (idle < IDLE_IN_BULK || !core.bulk.is_moving()) {
             tick = next_tick(idle);

@@ -202,18 +202,30 @@ impl Outbox {
         self.write_locked(&mut self.writing.lock(), None, write)
     }
 
-    /// Like [`Outbox::write_with`], but returns `Ok(false)` if another writer is not done within
-    /// `patience`.
+    /// Like [`Outbox::write_with`], but returns `Ok(false)` if the outbox is not free within `patience`.
     pub(super) fn write_within(
         &self,
         patience: std::time::Duration,
         write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
         let deadline = Instant::now() + patience;
-        match self.writing.try_lock_until(deadline) {
+        match self.writer_until(deadline) {
             Some(mut writing) => self.write_locked(&mut writing, Some(deadline), write),
             None => Ok(false),
         }
+    }
+
+    // Waits until no thread writes. Returns `None` at the deadline, and if the calling thread has a lock of the outbox:
+    // a signal handler that has interrupted this thread there has called `exit`, and the lock is never free again. What
+    // this thread could lock once, it does not have.
+    fn writer_until(&self, deadline: Instant) -> Option<MutexGuard<'_, Vec<u8>>> {
+        let writing = self.writing.try_lock_until(deadline)?;
+        drop(self.filling.try_lock_until(deadline)?);
+        if let Some(kept) = &self.kept {
+            drop(kept.state.try_lock_until(deadline)?);
+            drop(kept.record.try_lock_until(deadline)?);
+        }
+        Some(writing)
     }
 
     fn write_locked(
@@ -457,14 +469,14 @@ impl Outbox {
     }
 
     /// At the end of the session: tells the worker that nothing follows, after everything queued. Gives up after
-    /// `patience` if another writer is busy.
+    /// `patience` if the outbox is not free.
     pub(super) fn write_farewell(
         &self,
         patience: std::time::Duration,
         mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         let deadline = Instant::now() + patience;
-        let Some(mut writing) = self.writing.try_lock_until(deadline) else {
+        let Some(mut writing) = self.writer_until(deadline) else {
             return Ok(());
         };
         self.write_locked(&mut writing, Some(deadline), &mut write)?;
@@ -573,6 +585,7 @@ mod tests {
     use super::*;
     use causeway_proto::command::{CommandBatch, CreateUserEvent, command::Kind};
     use prost::Message;
+    use std::time::Duration;
 
     fn command(event: u64) -> Kind {
         Kind::CreateUserEvent(CreateUserEvent { event })
@@ -633,6 +646,29 @@ mod tests {
         let appended = outbox.append(&command(2), true, true);
         assert_eq!(appended.unwrap(), Appended::WakeFlusher);
     }
+
+    #[test]
+    fn an_end_of_the_process_inside_of_an_append_waits_no_longer_than_it_may() {
+        let outbox = Outbox::new(true);
+        outbox.append(&command(1), true, true).unwrap();
+        // As if a signal handler had called `exit` while this thread had the lock.
+        let interrupted = outbox.filling.lock();
+        let (sender, done) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let written = outbox.write_within(LIMIT, |_| panic!("must not write"));
+                outbox
+                    .write_farewell(LIMIT, |_| panic!("must not write"))
+                    .unwrap();
+                sender.send(written.unwrap()).unwrap();
+            });
+            let written = done.recv_timeout(Duration::from_secs(10));
+            drop(interrupted);
+            assert_eq!(written, Ok(false));
+        });
+    }
+
+    const LIMIT: Duration = Duration::from_millis(1);
 
     #[test]
     fn what_is_too_large_is_refused_before_anything_is_queued() {

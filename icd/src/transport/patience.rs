@@ -15,6 +15,11 @@ const AFTER_WAKING: Duration = Duration::from_secs(10);
 /// A pause or attempt that takes this much longer than planned means that the process was stopped.
 const STOPPED: Duration = Duration::from_secs(1);
 
+/// Round trips until both connections are made: each connects, begins TLS, and exchanges preamble, greeting and proofs.
+const ROUND_TRIPS: u32 = 8;
+/// The longest time of an attempt over a slow network.
+const SLOWEST: Duration = Duration::from_secs(10);
+
 /// A connection that lasts for less than this is of use only if the session makes progress.
 const USEFUL: Duration = Duration::from_secs(1);
 
@@ -72,9 +77,19 @@ impl Patience {
         !self.left.is_zero()
     }
 
-    /// The longest time that the next attempt, at one address, may take.
+    /// The longest time that the next attempt, at one address, may take, unless the network is slow.
     pub(super) fn attempt(&self) -> Duration {
         self.left.clamp(PAUSES.0, PAUSES.1)
+    }
+
+    /// The longest time that an attempt may take in all if connecting took `connecting`, which is a round trip at least.
+    pub(super) fn attempt_over(&self, connecting: Duration) -> Duration {
+        let limit = self.attempt();
+        if connecting > limit {
+            // The process was stopped meanwhile.
+            return limit;
+        }
+        (limit + ROUND_TRIPS * connecting).min(self.left.clamp(limit, SLOWEST))
     }
 
     /// Counts a step that was to take `planned` at most, and took `taken`.
@@ -100,6 +115,20 @@ mod tests {
         patience.count(pause, Duration::from_secs(3600));
         assert_eq!(patience.left, AFTER_WAKING);
         assert_eq!(patience.pause(), Some(PAUSES.0));
+    }
+
+    #[test]
+    fn an_attempt_over_a_slow_network_has_time_for_its_round_trips() {
+        let patience = Patience::new(Duration::from_secs(60));
+        for round_trip in [1, 330, 600, 1000].map(Duration::from_millis) {
+            let limit = patience.attempt_over(round_trip);
+            assert!(limit >= ROUND_TRIPS * round_trip && limit <= SLOWEST);
+        }
+        assert_eq!(patience.attempt_over(SLOWEST), PAUSES.1);
+        for left in [Duration::ZERO, Duration::from_millis(10), PAUSES.1] {
+            let patience = Patience { left, ..patience };
+            assert_eq!(patience.attempt_over(PAUSES.1), patience.attempt());
+        }
     }
 
     #[test]

@@ -70,6 +70,12 @@ impl Received {
         self.acknowledged.max(complete)
     }
 
+    /// Handles that the worker was told `position` over a new connection. Later acknowledgements went over the old one,
+    /// and may be lost.
+    pub fn restart(&mut self, position: u64) {
+        self.acknowledged = position;
+    }
+
     /// The number of the last handled batch.
     #[must_use]
     pub fn handled(&self) -> u64 {
@@ -113,6 +119,20 @@ mod tests {
         }
         next(&mut received);
         assert!(received.note(1));
+    }
+
+    #[test]
+    fn what_a_broken_connection_did_not_take_is_acknowledged_again() {
+        let mut received = Received::default();
+        for number in 1..=2 {
+            received.is_next(number).unwrap();
+            received.end();
+        }
+        let told = received.position(1);
+        assert_eq!(received.next_acknowledgement(2), Some(2));
+        received.restart(told);
+        assert_eq!(received.next_acknowledgement(2), Some(2));
+        assert_eq!(received.next_acknowledgement(2), None);
     }
 
     #[test]

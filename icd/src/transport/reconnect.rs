@@ -109,8 +109,9 @@ impl Redialer {
             if core.is_failed() {
                 return None;
             }
-            let (planned, begun) = (patience.attempt(), Instant::now());
-            let attempt = self.attempt(core, &mut round, begun + planned);
+            let begun = Instant::now();
+            let mut planned = patience.attempt();
+            let attempt = self.attempt(core, &mut round, &patience, &mut planned);
             stops.look(clock::since_boot(), planned);
             let last = match attempt {
                 // The session may also have failed during the attempt.
@@ -219,30 +220,33 @@ impl Redialer {
         }
     }
 
-    // Tries the first address that answers, of those that were not tried in this round.
+    // Tries the first address that answers, of those that were not tried in this round. `planned` is the time for that,
+    // which grows if the network is slow.
     fn attempt(
         &self,
         core: &Arc<Core>,
         round: &mut Round,
-        deadline: Instant,
+        patience: &Patience,
+        planned: &mut Duration,
     ) -> Result<(Arc<Line>, usize), Failed> {
-        let rails = &self.dialer.rails;
-        let limit = deadline.saturating_duration_since(Instant::now());
-        // A refusal where the session had its connections is final. Elsewhere no daemon may ever have listened.
-        let left = rails.peer(rails.current());
+        let (rails, begun) = (&self.dialer.rails, Instant::now());
         let candidates = rails.candidates();
-        let (stream, rail) = match self.dialer.connect_first(candidates, &round.tried, limit) {
+        let (stream, rail) = match self
+            .dialer
+            .connect_first(candidates, &round.tried, *planned)
+        {
             Ok(connected) => connected,
             Err(errors) => {
                 let failures = errors.into_iter().map(|not_opened| {
-                    let is_final = not_opened.peer.is_some() && not_opened.peer == left;
-                    failed(not_opened, is_final && !core.may_restart())
+                    let was_there = self.was_at(not_opened.peer.as_ref());
+                    failed(not_opened, was_there, core.may_restart())
                 });
                 return Err(round.end(failures.collect()));
             }
         };
         round.tried.push(rail.peer.clone());
-        match self.attempt_over(core, stream, &rail, deadline) {
+        *planned = patience.attempt_over(begun.elapsed());
+        match self.attempt_over(core, stream, &rail, begun + *planned) {
             Ok(done) => {
                 rails.set_current(rail);
                 Ok(done)
@@ -255,6 +259,13 @@ impl Redialer {
         }
     }
 
+    // Whether the session had its connections there. Only there an error can be final: elsewhere no daemon may ever have
+    // listened, and a name may also lead to another node, which does not know the session.
+    fn was_at(&self, peer: Option<&Peer>) -> bool {
+        let rails = &self.dialer.rails;
+        peer.is_some_and(|peer| rails.peer(rails.current()).as_ref() == Some(peer))
+    }
+
     fn attempt_over(
         &self,
         core: &Arc<Core>,
@@ -263,7 +274,9 @@ impl Redialer {
         deadline: Instant,
     ) -> Result<(Arc<Line>, usize), Failed> {
         let dialer = self.dialer.on_rail(rail.number);
-        let generation = core.generation_if_anew();
+        let generation = core.worker_generation_if_anew();
+        let was_there = self.was_at(Some(&rail.peer));
+        let failed = |not_opened| failed(not_opened, was_there, core.may_restart());
         let open = |stream, purpose, position| {
             let word = ClientWord {
                 position,
@@ -271,14 +284,20 @@ impl Redialer {
                 ..ClientWord::default()
             };
             let opened = dialer.open_over(stream, purpose, 0, word, deadline);
-            opened.map_err(|not_opened| failed(not_opened, !core.may_restart()))
+            opened.map_err(failed)
         };
+        let told = core.position();
         let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;
-        let stream = dialer.connect_to(&rail.peer, deadline);
-        let stream = stream.map_err(|not_opened| failed(not_opened, !core.may_restart()))?;
-        let (commands, position) = open(stream, self.commands, core.position())?;
+        let opened = dialer
+            .connect_to(&rail.peer, deadline)
+            .map_err(failed)
+            .and_then(|stream| open(stream, self.commands, told));
+        let (commands, position) = opened.inspect_err(|_| {
+            // The worker has this connection by now. Without a word, its end looks like that of a killed program.
+            super::socket::say_comes_back(&heartbeat);
+        })?;
         let heartbeat = Arc::new(heartbeat);
-        match core.go_on(commands, Arc::clone(&heartbeat), position) {
+        match core.go_on(commands, Arc::clone(&heartbeat), told, position) {
             Ok(again) => {
                 let owner: Arc<dyn Owner> = Arc::<Core>::clone(core);
                 owner.bulk().open_if_needed(&owner);
@@ -309,19 +328,21 @@ impl Redialer {
     }
 }
 
-// What an error means. Whether the lack of a daemon `is_final` depends on the address.
-fn failed(not_opened: NotOpened, is_final: bool) -> Failed {
+// What an error means at a peer where the session had its connections (`was_there`), or elsewhere. A daemon that
+// `may_restart` is not gone for good.
+fn failed(not_opened: NotOpened, was_there: bool, may_restart: bool) -> Failed {
     let why = not_opened.error.to_string();
     match not_opened.fault {
-        Fault::UnknownSession => Failed::ForGood(why),
-        Fault::NoDaemon if is_final => Failed::ForGood(why),
-        Fault::NoDaemon | Fault::Other => Failed::ForNow(why),
+        Fault::UnknownSession if was_there => Failed::ForGood(why),
+        Fault::NoDaemon if was_there && !may_restart => Failed::ForGood(why),
+        Fault::UnknownSession | Fault::NoDaemon | Fault::Other => Failed::ForNow(why),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_proto::status::WireError;
 
     fn for_now(why: &str) -> Failed {
         Failed::ForNow(why.to_owned())
@@ -339,5 +360,28 @@ mod tests {
         assert!(!round.goes_on());
         assert_eq!(round.end(vec![for_now("c"), for_now("d")]), for_now("c"));
         assert_eq!(round.end(Vec::new()), for_now("no address answered"));
+    }
+
+    #[test]
+    fn only_the_peer_that_had_the_session_can_say_that_it_is_gone() {
+        let is_final = |fault, was_there, may_restart| {
+            let not_opened = NotOpened {
+                error: WireError::Forked,
+                peer: None,
+                fault,
+            };
+            matches!(
+                failed(not_opened, was_there, may_restart),
+                Failed::ForGood(_)
+            )
+        };
+        for may_restart in [false, true] {
+            assert!(is_final(Fault::UnknownSession, true, may_restart));
+            assert_eq!(is_final(Fault::NoDaemon, true, may_restart), !may_restart);
+            for fault in [Fault::UnknownSession, Fault::NoDaemon, Fault::Other] {
+                assert!(!is_final(fault, false, may_restart));
+            }
+            assert!(!is_final(Fault::Other, true, may_restart));
+        }
     }
 }

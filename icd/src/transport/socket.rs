@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_lane::{Place, Shared};
+use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{
     ClientWord, GREETING, Greeting, PREAMBLE, Preamble, Purpose, Verdict, WORKER_PROOF,
@@ -544,6 +545,15 @@ pub(super) fn send_now(line: &Line, unsent: &mut Vec<u8>) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Says on a heartbeat connection that the client closes it and comes back. Does not wait.
+pub(super) fn say_comes_back(line: &Line) {
+    let mut bytes = Vec::new();
+    let said = seal(line, &COMES_BACK.to_le_bytes(), &mut bytes);
+    if let Err(error) = said.and_then(|()| send_now(line, &mut bytes)) {
+        tracing::debug!(%error, "the node was not told that the client comes back");
+    }
 }
 
 // Fills `bytes`, or fails at the deadline, however slowly the peer sends.

@@ -21,6 +21,7 @@ mod resume;
 mod resumed_lanes;
 mod session;
 mod shared_lanes;
+mod standing;
 mod waiters;
 
 #[global_allocator]

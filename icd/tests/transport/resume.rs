@@ -16,6 +16,7 @@ use causeway_proto::frame;
 use causeway_proto::preamble::Verdict;
 use prost::Message;
 
+use crate::frames::fake_node::bulk::wait_for;
 use crate::frames::fake_node::upper::{Upper, command, completed, number};
 use crate::frames::fake_node::{FakeNode, FakeWorker, Faults};
 
@@ -150,6 +151,18 @@ fn silence_is_a_pause() {
     while fake.returns() < 1 {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn an_attempt_that_fails_halfway_does_not_look_like_a_killed_program() {
+    let fake = FakeNode::start(lasting());
+    let upper = Upper::new();
+    let (_node, _session, worker) = fake.open(Carrier::Direct, &upper);
+    let attempts = 2;
+    fake.close_commands(attempts);
+    worker.die();
+    let _worker = fake.worker();
+    wait_for(|| fake.returns() == 1 + attempts);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Whether the client of a session is there, and until when a session waits for a client that is away.
 //!
 //! This module has no clock and no sockets. A session is away from the end of one of its client's connections until
-//! the client has all of them again. Invariant: a session that is away has a deadline, which only a proved connection
-//! of its client moves back.
+//! the client has all of them again. Invariant: a session that is away has a deadline. Only the end of a connection that
+//! looks like a killed program brings it forward, so a client whose attempts to come back fail loses no time by them.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -107,18 +107,21 @@ impl Presence {
     /// Handles the end of the newest connection.
     pub(super) fn ended(&mut self, line: Line, how: How, now: Instant) -> Change {
         let before = std::mem::replace(self.line(line), Connected::Gone);
-        let limit = match (before, how) {
+        let latest = |limit| {
+            let until = now + limit;
+            self.away.map_or(until, |away| away.until.max(until))
+        };
+        let until = match (before, how) {
             (Connected::Gone, _) => return Change::Nothing,
             (
                 Connected::Here {
                     is_direct: true, ..
                 },
                 How::Closed,
-            ) if !self.comes_back => AwayTimes::KILLED.min(self.granted.resume),
-            (_, How::Closed) => self.granted.resume,
-            (_, How::Silent) => self.granted.keep,
+            ) if !self.comes_back => now + AwayTimes::KILLED.min(self.granted.resume),
+            (_, How::Closed) => latest(self.granted.resume),
+            (_, How::Silent) => latest(self.granted.keep),
         };
-        let until = now + limit;
         let since = self.away.map_or(now, |away| away.since);
         self.away = Some(Away { since, until });
         // A connection from before the silence is dead, too. Its end would come later, and say less. One that came
@@ -273,6 +276,25 @@ mod tests {
         assert_eq!(change, Change::Leaves { alone: true });
         let back = presence.came(Line::Heartbeat, true, later);
         assert_eq!(back, Change::Returns(Duration::ZERO));
+    }
+
+    #[test]
+    fn an_attempt_that_fails_leaves_a_session_its_time() {
+        let now = Instant::now();
+        for line in LINES {
+            let mut presence = connected(true, now);
+            let _ = presence.ended(Line::Heartbeat, How::Silent, now + SILENCE);
+            let until = now + SILENCE + GRANTED.keep;
+            // Through a tunnel, or with the client's word that it comes back.
+            for is_direct in [false, true] {
+                let _ = presence.came(line, is_direct, now + 2 * SILENCE);
+                if is_direct {
+                    presence.comes_back(now + 2 * SILENCE);
+                }
+                let _ = presence.ended(line, How::Closed, now + 2 * SILENCE);
+                assert_eq!(presence.deadline(), Some(until));
+            }
+        }
     }
 
     #[test]

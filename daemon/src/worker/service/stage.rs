@@ -315,6 +315,14 @@ impl Stage {
         }
     }
 
+    /// Handles that the client tries to come back with the connection with this number in its place.
+    fn comes_back(&self, line: Line, number: u64) {
+        let mut state = self.state.lock();
+        if state.place(line).number == number {
+            state.presence.comes_back(Instant::now());
+        }
+    }
+
     /// Handles that the connection with this number in its place has ended. The session ends too, or is away.
     pub(super) fn ended(self: &Arc<Self>, line: Line, number: u64, ending: Ending) {
         let mut state = self.state.lock();
@@ -655,9 +663,15 @@ impl Drop for Proving {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handover::AwayTimes;
     use causeway_proto::preamble::Preamble;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
+
+    const AWAY: AwayTimes = AwayTimes {
+        resume: Duration::from_secs(60),
+        keep: Duration::from_secs(600),
+    };
 
     fn stage() -> Arc<Stage> {
         assigned(Assignment::of_test(SessionId([1; 16])))
@@ -669,6 +683,13 @@ mod tests {
         let stage = Stage::new(Endings::new().0, channel, arrivals, Scope::default());
         stage.assign(assignment, None);
         Arc::new(stage)
+    }
+
+    fn resumed() -> Arc<Stage> {
+        assigned(Assignment {
+            away: AWAY,
+            ..Assignment::of_test(SessionId([1; 16]))
+        })
     }
 
     fn preamble(purpose: Purpose, lane: u8) -> Introduction {
@@ -738,6 +759,32 @@ mod tests {
             drop(stage.claim(&preamble, 0));
             assert_eq!(stage.has_place(&preamble), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_takeover_that_breaks_is_no_killed_program() {
+        let stage = resumed();
+        let heartbeat = preamble(Purpose::Heartbeat, 0);
+        let (near, _far) = UnixStream::pair().unwrap();
+        let socket = TcpStream::from(OwnedFd::from(near));
+        let (number, _) = stage.claim(&heartbeat, 0).unwrap().0.keep();
+        assert!(stage.show_client(Line::Heartbeat, number, &socket, &ClientWord::default()));
+        let begun = Instant::now();
+        drop(stage.claim(&heartbeat, 0));
+        let deadline = stage.state.lock().presence.deadline();
+        assert!(deadline.is_some_and(|deadline| deadline >= begun + AWAY.resume));
+        stage.close();
+    }
+
+    #[test]
+    fn a_later_connection_keeps_the_place_of_one_that_broke() {
+        let stage = resumed();
+        let commands = preamble(Purpose::Commands, 0);
+        let (first, _) = stage.claim(&commands, 0).unwrap();
+        let (second, _) = stage.claim(&commands, 0).unwrap();
+        drop(first);
+        assert!(!stage.awaits_commands());
+        let _ = second.keep();
     }
 
     #[test]

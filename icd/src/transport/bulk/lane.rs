@@ -41,7 +41,7 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 /// A bulk connection.
 pub(super) struct Lane {
     number: u8,
-    // See [`Bulk::generation`].
+    // See [`Bulk::worker_generation`].
     generation: u64,
     // The rail of the present connection.
     rail: AtomicUsize,

@@ -82,7 +82,7 @@ impl Drop for Guard<'_> {
 pub(super) struct Bulk {
     dialer: Dialer,
     // Number of workers that have taken the place of another. Changed under the state's lock.
-    generation: AtomicU64,
+    worker_generation: AtomicU64,
     lane_count: u32,
     gauge: Arc<Gauge>,
     // Detects whether small commands share the network link with the lanes.
@@ -163,7 +163,7 @@ impl Bulk {
         }
         Bulk {
             dialer,
-            generation: AtomicU64::new(0),
+            worker_generation: AtomicU64::new(0),
             gauge,
             beside: Beside::default(),
             most: settings.pacing,
@@ -198,7 +198,8 @@ impl Bulk {
     ) -> bool {
         self.beside.note_transfer();
         let unsent = eager.is_some();
-        let added = |state: &mut BulkState| state.table.add_upload(event, source, keep, eager);
+        let mut keep = Some(keep);
+        let added = |state: &mut BulkState| state.table.add_upload(event, source, &mut keep, eager);
         let added = self.add(owner, added);
         if unsent {
             self.unsent.store(true, Ordering::Release);
@@ -426,7 +427,7 @@ impl Bulk {
     /// [`Bulk::open_if_needed`] or the next transfer. Returns whether bytes are missing that nobody has any more.
     pub(super) fn begin_anew(&self) -> bool {
         let mut state = self.state.lock();
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.worker_generation.fetch_add(1, Ordering::AcqRel);
         for lane in state.lanes.drain(..) {
             lane.retire();
         }
@@ -442,10 +443,10 @@ impl Bulk {
         state.table.awaits_bytes()
     }
 
-    /// The generation of the lanes. The worker in the place of another one accepts no lane of an earlier generation,
-    /// whose positions mean nothing to it.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    /// The generation of the lanes, which grows when another worker takes the place of the one before. That worker
+    /// accepts no lane of an earlier generation, whose positions mean nothing to it.
+    pub(super) fn worker_generation(&self) -> u64 {
+        self.worker_generation.load(Ordering::Acquire)
     }
 
     /// After [`Bulk::begin_anew`]: opens the lanes if transfers wait for them.

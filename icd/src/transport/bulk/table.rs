@@ -83,13 +83,13 @@ pub(super) struct Outcome {
 }
 
 impl Table {
-    /// Registers an upload. Returns false when the table is closed. With a grant of its size, the upload
-    /// may be sent at once.
+    /// Registers an upload and takes its `keep`. Returns false when the table is closed. The caller then drops the
+    /// `keep` without locks. With a grant of its size, the upload may be sent at once.
     pub(super) fn add_upload(
         &mut self,
         event: EventId,
         source: HostRegion,
-        keep: Keep,
+        keep: &mut Option<Keep>,
         eager: Option<EagerGrant>,
     ) -> bool {
         if self.closed {
@@ -101,7 +101,7 @@ impl Table {
         }
         let upload = Upload {
             source: Arc::new(source),
-            keep: Some(keep),
+            keep: keep.take(),
             next: 0,
             credit,
             touching: 0,

@@ -85,7 +85,10 @@ impl Carrier for Direct {
     fn write_last(&self, batch: &mut [u8], limit: Duration) -> io::Result<()> {
         let connection = self.connection();
         connection.socket.set_write_timeout(Some(limit))?;
-        connection.write(batch)
+        let written = connection.write(batch);
+        // Functions that the program has registered for its end may write later, without a limit.
+        connection.socket.set_write_timeout(None)?;
+        written
     }
 
     fn replace(&self, line: Line, _generation: u64) -> io::Result<Option<Readable>> {
@@ -195,6 +198,8 @@ mod tests {
     use super::*;
     use causeway_proto::limits::MAX_BATCH;
     use proptest::prelude::*;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
     // Returns its bytes in pieces of the given sizes.
     struct Pieces(Vec<u8>, Vec<usize>);
@@ -228,6 +233,15 @@ mod tests {
     fn framed(frames: &[Vec<u8>]) -> Vec<u8> {
         let one = |frame: &Vec<u8>| [&frame::prefix(frame.len()).unwrap()[..], frame].concat();
         frames.iter().flat_map(one).collect()
+    }
+
+    #[test]
+    fn a_time_limit_holds_for_one_write() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let (direct, readable) = Direct::new(Line::Clear(OwnedFd::from(near).into()));
+        let limit = Duration::from_secs(1);
+        direct.write_last(&mut [0; PREFIX + 1], limit).unwrap();
+        assert_eq!(readable.socket.write_timeout().unwrap(), None);
     }
 
     #[test]

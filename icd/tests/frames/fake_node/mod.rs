@@ -123,6 +123,8 @@ struct Shared {
     position: AtomicU64,
     /// The verdict on new connections.
     verdict: Mutex<Verdict>,
+    /// Number of command connections that the node closes without an answer, beginning with the next one.
+    closed_commands: AtomicUsize,
     /// Number of connections that got another verdict than a welcome.
     refused: AtomicUsize,
     /// The processes that the client has named as ended.
@@ -154,6 +156,7 @@ impl FakeNode {
             heartbeats_asked: AtomicUsize::new(0),
             position: AtomicU64::new(0),
             verdict: Mutex::new(Verdict::Welcome),
+            closed_commands: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
             ended: Mutex::default(),
             end: Mutex::new(None),
@@ -277,6 +280,11 @@ impl FakeNode {
     /// Sets the verdict on new connections.
     pub fn set_verdict(&self, verdict: Verdict) {
         *self.shared.verdict.lock().unwrap() = verdict;
+    }
+
+    /// Closes the next command connections without an answer.
+    pub fn close_commands(&self, count: usize) {
+        self.shared.closed_commands.store(count, Ordering::SeqCst);
     }
 
     /// The processes that the client has named as ended.
@@ -416,6 +424,16 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     if preamble.purpose == Purpose::Heartbeat {
         let before = shared.heartbeats_asked.fetch_add(1, Ordering::SeqCst);
         if before < shared.faults.closed_heartbeats {
+            return;
+        }
+    }
+    if preamble.purpose == Purpose::Commands {
+        let left = |count: usize| count.checked_sub(1);
+        let closed = &shared.closed_commands;
+        if closed
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, left)
+            .is_ok()
+        {
             return;
         }
     }

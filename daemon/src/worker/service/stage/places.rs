@@ -94,13 +94,16 @@ impl Place {
         (taken.number, was_taken)
     }
 
-    /// Frees the place, because the connection broke before its use.
-    fn free(self, state: &mut StageState) {
-        match self {
-            Place::Commands => state.commands.is_taken = false,
-            Place::Heartbeat => state.heartbeat.is_taken = false,
-            Place::Lane(bit) => state.lanes &= !bit,
-            Place::SharedLane(bit) => state.shared_lanes &= !bit,
+    /// Frees the place, because the connection with this number broke before its use. A later connection keeps it.
+    fn free(self, state: &mut StageState, number: u64) {
+        let taken = match self {
+            Place::Commands => &mut state.commands,
+            Place::Heartbeat => &mut state.heartbeat,
+            Place::Lane(bit) => return state.lanes &= !bit,
+            Place::SharedLane(bit) => return state.shared_lanes &= !bit,
+        };
+        if taken.number == number {
+            taken.is_taken = false;
         }
     }
 }
@@ -136,13 +139,14 @@ impl Drop for Claimed {
             Place::Lane(_) | Place::SharedLane(_) => None,
         };
         if self.was_taken {
-            // The connection before was shut down for this one.
+            // The connection before was shut down for this one, with which the client was coming back.
             if let Some(line) = line {
+                self.stage.comes_back(line, self.number);
                 self.stage.ended(line, self.number, Ending::ClientClosed);
             }
             return;
         }
-        self.place.free(&mut self.stage.state.lock());
+        self.place.free(&mut self.stage.state.lock(), self.number);
         if matches!(self.place, Place::Commands) && !self.stage.resumes() {
             // Nothing waits for a second command connection, and the client of this one is gone.
             self.stage.endings.end(Ending::ClientClosed);

@@ -26,7 +26,7 @@ use crate::transport::thread;
 /// no error until one does.
 pub(in crate::transport::bulk) fn open_all(owner: &Arc<dyn Owner>, ahead: bool) {
     let opener = Arc::clone(owner);
-    let generation = owner.bulk().generation();
+    let generation = owner.bulk().worker_generation();
     let started = thread::spawn("cw-bulk-open", Stack::Small, move || {
         if !open_shared(&opener, generation) {
             open_tcp(&opener, ahead, generation);
@@ -51,7 +51,7 @@ fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool, generation: u64) {
     let mut lane = 0;
     let mut attempts = Attempts::new(owner.bulk(), 0);
     // The lanes of another generation are opened on another thread.
-    while lane < owner.bulk().lane_count && owner.bulk().generation() == generation {
+    while lane < owner.bulk().lane_count && owner.bulk().worker_generation() == generation {
         let begun = Instant::now();
         match open(owner, lane as u8, generation) {
             Ok(()) => {
@@ -196,7 +196,7 @@ impl Crew {
         });
         {
             let mut state = owner.bulk().state.lock();
-            if state.table.is_closed() || owner.bulk().generation() != generation {
+            if state.table.is_closed() || owner.bulk().worker_generation() != generation {
                 // The session or its worker ended while the lane was being opened, and did not find the lane.
                 lane.stream().shut_down();
                 return;

@@ -53,7 +53,7 @@ proptest! {
     fn an_upload_sends_each_byte_once_and_completes_once_when_nobody_is_in_it(steps in steps()) {
         let mut table = Table::default();
         let keep: Keep = Arc::new(());
-        prop_assert!(table.add_upload(EVENT, region(), keep.clone(), None));
+        prop_assert!(table.add_upload(EVENT, region(), &mut Some(keep.clone()), None));
         let (mut credit, mut sent, mut inside, mut completed, mut delivered) = (0, 0, 0, false, 0);
         let (mut given_up, mut told) = (false, 0);
         for step in steps {
@@ -152,7 +152,7 @@ proptest! {
 fn a_withdrawn_transfer_is_entered_no_more_and_tells_who_is_inside() {
     let mut table = Table::default();
     let keep: Keep = Arc::new(());
-    table.add_upload(EVENT, region(), keep.clone(), None);
+    table.add_upload(EVENT, region(), &mut Some(keep.clone()), None);
     table.handle_credit(EVENT, TOTAL);
     let chunk = table.next_chunk().unwrap();
     let (inside, kept) = table.withdraw(EVENT);
@@ -181,7 +181,8 @@ fn a_withdrawn_transfer_is_entered_no_more_and_tells_who_is_inside() {
 #[test]
 fn nothing_begins_in_a_closed_table() {
     let mut table = Table::default();
-    table.add_upload(EVENT, region(), Arc::new(()), None);
+    let mut keep = Some(Arc::new(()) as Keep);
+    table.add_upload(EVENT, region(), &mut keep.clone(), None);
     table.add_download(EventId(2), region());
     table.handle_credit(EVENT, 10);
     table.close();
@@ -191,7 +192,8 @@ fn nothing_begins_in_a_closed_table() {
         table.handle_data(EventId(2), 0, 1),
         Destination::Nowhere
     ));
-    assert!(!table.add_upload(EventId(3), region(), Arc::new(()), None));
+    assert!(!table.add_upload(EventId(3), region(), &mut keep, None));
+    assert!(keep.is_some(), "the caller drops it without locks");
     assert!(!table.add_download(EventId(4), region()));
 }
 
@@ -207,7 +209,7 @@ fn an_eager_upload_is_sent_once_though_its_completion_comes_first() {
     let credit = StandingCredit::default();
     for claimed in [true, false] {
         let grant = credit.take(total);
-        assert!(table.add_upload(EVENT, region(), keep.clone(), grant));
+        assert!(table.add_upload(EVENT, region(), &mut Some(keep.clone()), grant));
         assert_eq!(table.ready(), 1);
         assert!(
             table
@@ -227,6 +229,6 @@ fn an_eager_upload_is_sent_once_though_its_completion_comes_first() {
         let outcome = table.chunk_sent(EVENT);
         assert_eq!(outcome.completion.unwrap().status, -5);
     }
-    assert!(table.add_upload(EVENT, region(), keep, None));
+    assert!(table.add_upload(EVENT, region(), &mut Some(keep), None));
     assert!(table.claim(EVENT).is_none(), "not without a grant");
 }
