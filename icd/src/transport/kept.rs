@@ -47,7 +47,9 @@ pub enum Impossible {
     )]
     NotRestored,
     /// A lane through shared memory ended, and with it bytes of transfers.
-    #[error("the node's process of the session has closed the memory that it shared with the program")]
+    #[error(
+        "the node's process of the session has closed the memory that it shared with the program"
+    )]
     SharedLaneEnded,
 }
 

@@ -26,8 +26,8 @@ use super::relay::Piece;
 use super::table::{Chunk, Destination, Outcome};
 use super::{Bulk, EventId, Guard, Item, Owner, relay};
 use crate::config::Compression;
+use crate::transport::ended::Broken;
 use crate::transport::gauge::Direction;
-use crate::transport::reader::Broken;
 use crate::transport::socket::plain;
 use crate::transport::thread;
 
@@ -159,7 +159,9 @@ impl Lane {
     fn end(&self, owner: &dyn Owner, broken: Broken) {
         match broken {
             _ if self.may_end(owner) => {}
-            Broken::Connection(reason) if self.stream.is_shared() => owner.shared_lane_ended(reason),
+            Broken::Connection(reason) if self.stream.is_shared() => {
+                owner.shared_lane_ended(reason)
+            }
             Broken::Connection(reason) | Broken::Nonsense(reason) => owner.fail(reason),
         }
     }
