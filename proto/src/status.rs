@@ -1,5 +1,7 @@
 //! The only table that converts errors of the wire to OpenCL codes.
 
+use std::net::SocketAddr;
+
 /// An OpenCL status as the application sees it: 0 or a negative code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status(pub i32);
@@ -190,7 +192,8 @@ pub enum WireError {
     },
     /// The peer closed the connection before it answered: it is overloaded, or shutting down.
     #[error(
-        "{address} closed the connection before it answered: {reason}; the peer is overloaded, or it is not a Causeway server"
+        "{address} closed the connection before it answered: {reason}; {}",
+        cause_of_close(address)
     )]
     Closed {
         /// The address of the node.
@@ -250,6 +253,22 @@ impl From<WireError> for Status {
     }
 }
 
+/// Why the peer at `address` may have closed a connection, and what helps.
+fn cause_of_close(address: &str) -> &'static str {
+    let is_loopback = match address.parse::<SocketAddr>() {
+        Ok(address) => address.ip().is_loopback(),
+        Err(_) => address.split(':').next() == Some("localhost"),
+    };
+    match is_loopback {
+        // A tunnel accepts each connection, also if nothing listens at its far end.
+        true => {
+            "if this is the port of a tunnel, start causewayd at its far end; otherwise the peer is overloaded, or it is not \
+             a Causeway server"
+        }
+        false => "the peer is overloaded, or it is not a Causeway server",
+    }
+}
+
 impl WireError {
     /// The OpenCL code for the error.
     #[must_use]
@@ -274,6 +293,26 @@ impl WireError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_a_tunnel_may_have_closed_is_explained_so() {
+        let text = |address: &str| {
+            let (address, reason) = (address.to_owned(), "reset".to_owned());
+            WireError::Closed { address, reason }.to_string()
+        };
+        for tunnel in [
+            "127.0.0.1:7420",
+            "[::1]:7420",
+            "localhost:7420",
+            "localhost",
+        ] {
+            let begins = "closed the connection before it answered: reset; if this is the port of a tunnel, ";
+            assert!(text(tunnel).contains(begins), "{tunnel}");
+        }
+        for node in ["10.0.0.1:7079", "gpu-box:7079", "localhosts:1"] {
+            assert!(!text(node).contains("tunnel"), "{node}");
+        }
+    }
 
     #[test]
     fn a_code_is_shown_with_its_name() {

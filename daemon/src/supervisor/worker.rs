@@ -396,7 +396,8 @@ impl Worker {
             return Some(match self.away_since() {
                 Some(_) => "its program was away and has not come back in time (`drain_limit`)",
                 None => {
-                    "its commands have not ended, or its program has not received everything, in time (`drain_limit`)"
+                    "its commands have not ended, or its program has not received everything in time (`drain_limit`), for \
+                     example because the program is suspended"
                 }
             });
         }

@@ -639,9 +639,12 @@ impl Workers {
         for worker in state.alive.values().filter(|of| !is_host(of)) {
             match worker.not_parked() {
                 None => worker.end_because(STOPPED),
-                Some(why) => worker.end_because(&format!(
-                    "{STOPPED}, and the session could not be parked: {why}"
-                )),
+                Some(why) => {
+                    tracing::warn!(worker = worker.serial, why, "a session was not parked");
+                    worker.end_because(&format!(
+                        "{STOPPED}, and the session could not be parked: {why}"
+                    ));
+                }
             }
         }
         for host in &state.hosts {

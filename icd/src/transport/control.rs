@@ -338,7 +338,10 @@ impl Caller {
         let address = self.address.clone();
         match self.ended.has_come() {
             true => WireError::Closed { address, reason },
-            false => WireError::Protocol { address, reason },
+            false => WireError::Protocol {
+                address,
+                reason: format!("{reason}; another service than Causeway's seems to listen there"),
+            },
         }
     }
 }

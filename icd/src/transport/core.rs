@@ -546,6 +546,10 @@ impl Core {
             self.heartbeat.lock().shut_down();
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
+        // Under the lock, so that a lane that ends later breaks the new connections.
+        if self.bulk.has_shared_lane_ended() {
+            return Err(Impossible::SharedLaneEnded.into());
+        }
         let again = self.outbox.reopen(writer, position)?;
         *away = None;
         resume.is_away.store(false, Ordering::Release);
@@ -733,6 +737,15 @@ impl Owner for Core {
 
     fn fail(&self, reason: String) {
         Core::fail(self, reason);
+    }
+
+    fn shared_lane_ended(&self, reason: String) {
+        if self.resume.is_none() {
+            return Core::fail(self, reason);
+        }
+        // Before the generation is read: `go_on` looks at this after it has set the next generation.
+        self.bulk.note_shared_lane_ended();
+        self.break_off(self.generation(), reason);
     }
 
     fn uploaded(&self, event: EventId) {

@@ -1,4 +1,4 @@
-//! Detects whether the peer has closed a connection. The gRPC library reports that only as text.
+//! What the end of a connection means, and whether the peer has closed one. The gRPC library reports that only as text.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -8,6 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Why a connection is not read any more.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The connection ended. The session may be resumed.
+    Connection(String),
+    /// The node sent something that no correct node sends, or has ended the session.
+    Nonsense(String),
+}
 
 /// Whether the connection has ended; shared by all clones.
 #[derive(Clone, Debug, Default)]

@@ -61,7 +61,16 @@ impl Granted {
             text += &match self.resumes() {
                 true => {
                     let longest = self.resume.max(self.keep).as_secs_f64();
-                    format!("; the node keeps a session for at most {longest} s")
+                    let kept = format!("; the node keeps a session for at most {longest} s");
+                    // The node counts `resume` if a connection was closed meanwhile, as by a tunnel.
+                    let helps = stopped.is_some_and(|stopped| stopped < self.keep);
+                    match helps && self.resume < self.keep && !self.is_less {
+                        true => {
+                            let resume = self.resume.as_secs_f64();
+                            kept + &format!("; raise `resume` ({resume} s) in servers.toml")
+                        }
+                        false => kept,
+                    }
                 }
                 false => "; the node keeps no session whose connections break".to_owned(),
             };
@@ -91,6 +100,11 @@ mod tests {
         assert_eq!(
             granted.explain("cut", Some(seconds(700))),
             "cut; the program was stopped (suspended) for 700 s; the node keeps a session for at most 600 s"
+        );
+        assert_eq!(
+            granted.explain("cut", Some(seconds(90))),
+            "cut; the program was stopped (suspended) for 90 s; the node keeps a session for at most 600 s; raise `resume` \
+             (60 s) in servers.toml"
         );
         server.resume = Some(Duration::ZERO);
         assert_eq!(plain(&server, 0, 0), "cut");

@@ -46,6 +46,11 @@ pub enum Impossible {
         "the node has put another worker into the place of one that had not parked the whole session"
     )]
     NotRestored,
+    /// A lane through shared memory ended, and with it bytes of transfers.
+    #[error(
+        "the node's process of the session has closed the memory that it shared with the program"
+    )]
+    SharedLaneEnded,
 }
 
 /// The kept batches; see the module.

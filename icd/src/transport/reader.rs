@@ -28,6 +28,7 @@ use rustix::net::RecvFlags;
 
 use super::carrier::direct::{FrameReader, Readable};
 use super::core::Core;
+use super::ended::Broken;
 use super::reader_role::{ReaderRole, Who};
 use super::wait::{Change, Notifier};
 use crate::thread::Stack;
@@ -71,15 +72,6 @@ struct Source {
     frames: FrameReader<WithoutWaiting>,
     decoder: Decoder,
     generation: u64,
-}
-
-/// Why a connection is not read any more.
-#[derive(Debug)]
-pub(super) enum Broken {
-    /// The connection ended. The session may be resumed.
-    Connection(String),
-    /// The node sent something that no correct node sends, or has ended the session.
-    Nonsense(String),
 }
 
 impl Source {

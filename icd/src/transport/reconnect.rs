@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::preamble::{ClientWord, Purpose};
+use causeway_proto::status::WireError;
 use causeway_security::Line;
 
 use super::bulk::Owner;
@@ -52,12 +53,40 @@ enum Failed {
     ForNow(String),
     /// The session cannot be resumed any more.
     ForGood(String),
+    /// The daemon that answers does not know the session.
+    Unknown(String),
+    /// Nothing listens any more where the session had its connections.
+    NoDaemon(String),
 }
 
 impl Failed {
     fn why(&self) -> &str {
         match self {
-            Failed::ForNow(why) | Failed::ForGood(why) => why,
+            Failed::ForNow(why)
+            | Failed::ForGood(why)
+            | Failed::Unknown(why)
+            | Failed::NoDaemon(why) => why,
+        }
+    }
+
+    /// Why a session is lost that broke for `reason`, and that was `away` until this attempt. `was_parked`: the
+    /// daemon before has ended, and was asked to park the session.
+    fn text(&self, reason: &str, away: Duration, was_parked: bool) -> String {
+        let away = away.as_secs_f64();
+        match self {
+            Failed::ForNow(why) | Failed::ForGood(why) => {
+                format!("{reason}; the session was not resumed within {away:.1} s: {why}")
+            }
+            Failed::Unknown(why) => {
+                let cause = match was_parked {
+                    true => "; the daemon that answers has no [survival] directory, or another one",
+                    false => "",
+                };
+                format!("{reason}; the session was not resumed within {away:.1} s: {why}{cause}")
+            }
+            Failed::NoDaemon(why) => format!(
+                "{reason}; the program does not wait, because nothing listens there any more: {why}"
+            ),
         }
     }
 }
@@ -125,11 +154,11 @@ impl Redialer {
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
-                Err(Failed::ForGood(why)) => {
-                    self.give_up(core, &broken, &why, stops);
+                Err(Failed::ForNow(why)) => why,
+                Err(last) => {
+                    self.give_up(core, &broken, &last, stops);
                     return None;
                 }
-                Err(Failed::ForNow(why)) => why,
             };
             patience.count(planned, begun.elapsed());
             // The end of a daemon is no hiccup of the network.
@@ -150,7 +179,7 @@ impl Redialer {
     fn pause(&self, core: &Core, patience: &mut Patience, stops: &mut Stops, last: &str) -> bool {
         let Some(pause) = patience.pause() else {
             if let Some(broken) = core.the_break() {
-                self.give_up(core, &broken, last, stops);
+                self.give_up(core, &broken, &Failed::ForNow(last.to_owned()), stops);
             }
             return false;
         };
@@ -168,6 +197,8 @@ impl Redialer {
 
     fn report_away(&self, core: &Core, broken: &Break, last: &str) {
         let (address, reason) = (&self.dialer.address, &broken.reason);
+        // While the daemon ends, it is no news that it does not answer.
+        let last = (!core.may_restart()).then_some(last);
         core.tool.report(Reported::Away(reason.clone()));
         tracing::warn!(
             address,
@@ -194,9 +225,9 @@ impl Redialer {
 
     // Ends a session that is not resumed. If the node knows why it has ended the session, that says more than `last`,
     // the error of the last attempt.
-    fn give_up(&self, core: &Core, broken: &Break, last: &str, stops: &Stops) {
+    fn give_up(&self, core: &Core, broken: &Break, last: &Failed, stops: &Stops) {
         let Break { reason, since } = broken;
-        let away = since.elapsed().as_secs_f64();
+        let away = since.elapsed();
         let stopped = stops.recent(clock::since_boot());
         // The times that the node has granted for connections say nothing about a daemon that is started anew.
         let explain = |text: String, stopped| match core.may_restart() {
@@ -205,6 +236,7 @@ impl Redialer {
         };
         match self.end() {
             Some(end) => {
+                let away = away.as_secs_f64();
                 let text = format!("{end}; its connection had broken {away:.1} s before: {reason}");
                 // The node's reason says for how long the node has waited.
                 core.told(match stopped {
@@ -213,8 +245,7 @@ impl Redialer {
                 });
             }
             None => {
-                let text =
-                    format!("{reason}; the session was not resumed within {away:.1} s: {last}");
+                let text = last.text(reason, away, core.may_restart());
                 core.fail(explain(text, stopped));
             }
         }
@@ -333,8 +364,12 @@ impl Redialer {
 fn failed(not_opened: NotOpened, was_there: bool, may_restart: bool) -> Failed {
     let why = not_opened.error.to_string();
     match not_opened.fault {
-        Fault::UnknownSession if was_there => Failed::ForGood(why),
-        Fault::NoDaemon if was_there && !may_restart => Failed::ForGood(why),
+        Fault::UnknownSession if was_there => Failed::Unknown(why),
+        Fault::NoDaemon if was_there && !may_restart => match not_opened.error {
+            WireError::Unreachable { .. } => Failed::NoDaemon(why),
+            // A daemon of another version.
+            _ => Failed::ForGood(why),
+        },
         Fault::UnknownSession | Fault::NoDaemon | Fault::Other => Failed::ForNow(why),
     }
 }
@@ -342,7 +377,25 @@ fn failed(not_opened: NotOpened, was_there: bool, may_restart: bool) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_proto::status::WireError;
+
+    #[test]
+    fn a_loss_says_why_the_program_waits_no_longer() {
+        let text =
+            |last: &Failed, was_parked| last.text("cut", Duration::from_millis(1500), was_parked);
+        assert_eq!(
+            text(&for_now("silent"), false),
+            "cut; the session was not resumed within 1.5 s: silent"
+        );
+        assert_eq!(
+            text(&Failed::NoDaemon("n:1 refused".to_owned()), false),
+            "cut; the program does not wait, because nothing listens there any more: n:1 refused"
+        );
+        let unknown = Failed::Unknown("n:1 knows no such session".to_owned());
+        let plain = "cut; the session was not resumed within 1.5 s: n:1 knows no such session";
+        assert_eq!(text(&unknown, false), plain);
+        let directory = "; the daemon that answers has no [survival] directory, or another one";
+        assert_eq!(text(&unknown, true), format!("{plain}{directory}"));
+    }
 
     fn for_now(why: &str) -> Failed {
         Failed::ForNow(why.to_owned())
@@ -370,9 +423,9 @@ mod tests {
                 peer: None,
                 fault,
             };
-            matches!(
+            !matches!(
                 failed(not_opened, was_there, may_restart),
-                Failed::ForGood(_)
+                Failed::ForNow(_)
             )
         };
         for may_restart in [false, true] {

@@ -166,6 +166,6 @@ fn a_program_is_told_of_breaks_and_why_they_were_the_end() {
     let address = second.kill();
     let text = loss(&heard[1]);
     assert!(text.contains(&address), "{text}");
-    assert!(text.contains("was not resumed within "), "{text}");
+    assert!(text.contains("nothing listens there any more: "), "{text}");
     assert!(text.contains("refused"), "{text}");
 }

@@ -13,6 +13,7 @@ use causeway_proto::bulk::{HEADER, Header, Kind};
 use causeway_proto::id::EventId;
 use causeway_proto::preamble::Purpose;
 use causeway_proto::region::Region;
+use causeway_proto::status::WireError;
 
 use crate::frames::fake_node::upper::Upper;
 use crate::frames::fake_node::{FakeNode, Faults, PATIENCE};
@@ -23,6 +24,16 @@ fn node() -> FakeNode {
     FakeNode::start(Faults {
         bulk_connections: 1,
         shares_memory: true,
+        ..Faults::default()
+    })
+}
+
+// A node that keeps sessions without connections.
+fn lasting() -> FakeNode {
+    FakeNode::start(Faults {
+        bulk_connections: 1,
+        shares_memory: true,
+        resume_ms: 60_000,
         ..Faults::default()
     })
 }
@@ -69,17 +80,41 @@ fn a_worker_that_does_not_take_the_memory_is_reached_over_tcp() {
     assert_eq!(session.is_lost(), None);
 }
 
-#[test]
-fn a_shared_lane_that_ends_is_the_sessions_end() {
-    let fake = node();
+// Opens a session of this node with one lane through shared memory, and ends the lane after `before`.
+fn lane_ends(fake: &FakeNode, before: impl FnOnce()) -> WireError {
     let upper = Upper::new();
     let (_node, session, _worker) = fake.open(Carrier::Direct, &upper);
     let bytes = Arc::new(vec![7; 1000]);
     upload(&session, &bytes);
-    let socket = shared_lane(&fake);
+    let socket = shared_lane(fake);
     let lane = Stream::Shared(accept(socket, Instant::now() + PATIENCE).unwrap());
     assert!(take(&lane, 1000) == *bytes);
+    before();
     drop(lane);
-    let error = upper.loss().to_string();
+    upper.loss()
+}
+
+#[test]
+fn a_shared_lane_that_ends_is_the_sessions_end() {
+    let error = lane_ends(&node(), || ()).to_string();
     assert!(error.contains("bulk"), "{error}");
+}
+
+#[test]
+fn the_node_is_asked_why_a_shared_lane_has_ended() {
+    let fake = lasting();
+    let error = lane_ends(&fake, || fake.forget_session("the worker was killed"));
+    let WireError::Ended { reason, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert!(reason.starts_with("the worker was killed; its connection had broken "));
+}
+
+#[test]
+fn a_session_without_its_shared_lane_is_not_resumed() {
+    let error = lane_ends(&lasting(), || ());
+    let WireError::Lost { reason, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert!(reason.contains("has closed the memory"), "{reason}");
 }

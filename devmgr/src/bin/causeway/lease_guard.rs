@@ -4,8 +4,8 @@
 //! at the same place. A lease is only renewed: if it is over, no other is requested in its place.
 //!
 //! [`causeway::lease::renewal`] decides when to renew and what was lost, as for the library. Invariant: a
-//! lease or request that is not released expires by itself, because nobody renews it. So the tool may be
-//! killed at any moment.
+//! request that is not released expires by itself, and so does a lease once the program has ended, because
+//! nobody renews them. So the tool may be killed at any moment.
 
 use std::time::{Duration, Instant};
 

@@ -26,6 +26,7 @@ use super::relay::Piece;
 use super::table::{Chunk, Destination, Outcome};
 use super::{Bulk, EventId, Guard, Item, Owner, relay};
 use crate::config::Compression;
+use crate::transport::ended::Broken;
 use crate::transport::gauge::Direction;
 use crate::transport::socket::plain;
 use crate::transport::thread;
@@ -149,26 +150,46 @@ impl Lane {
         // The lane is unlocked here, because callbacks must not run under a transport lock.
         match sent {
             Ok((event, outcome)) => thread::as_ours(|| conclude(owner, event, outcome)),
-            Err(_) if self.may_end(owner) => {}
-            Err(error) => thread::as_ours(|| owner.fail(plain(&error))),
+            Err(error) => thread::as_ours(|| self.end(owner, broken("failed", &error))),
         }
+    }
+
+    /// Handles that the lane has failed. The end of shared memory says only that the worker is gone. So the session
+    /// asks the node for the reason, as after a broken connection.
+    fn end(&self, owner: &dyn Owner, broken: Broken) {
+        match broken {
+            _ if self.may_end(owner) => {}
+            Broken::Connection(reason) if self.stream.is_shared() => {
+                owner.shared_lane_ended(reason)
+            }
+            Broken::Connection(reason) | Broken::Nonsense(reason) => owner.fail(reason),
+        }
+    }
+}
+
+// What an error of a lane means. `how` the connection came to its end is a verb.
+fn broken(how: &str, error: &io::Error) -> Broken {
+    let reason = format!("a bulk connection {how}: {}", plain(error));
+    match error.kind() {
+        io::ErrorKind::InvalidData => Broken::Nonsense(reason),
+        _ => Broken::Connection(reason),
     }
 }
 
 // ---- reading -------------------------------------------------------------------
 
 // Runs the reading thread. Returns why the connection ended.
-fn read(owner: &Arc<dyn Owner>, lane: &Lane) -> String {
+fn read(owner: &Arc<dyn Owner>, lane: &Lane) -> Broken {
     let mut stream = lane.stream();
     let mut scratch = Scratch::default();
     let mut unpacker = Unpacker::default();
     loop {
         let mut bytes = [0; HEADER];
         if let Err(error) = stream.read_exact(&mut bytes) {
-            return format!("a bulk connection ended: {}", plain(&error));
+            return broken("ended", &error);
         }
         let (header, packed) = match Header::decode_packed(&bytes) {
-            Err(error) => return format!("the node sent invalid data: {error}"),
+            Err(error) => return Broken::Nonsense(format!("the node sent invalid data: {error}")),
             Ok(decoded) => decoded,
         };
         let handled = match packed {
@@ -178,7 +199,7 @@ fn read(owner: &Arc<dyn Owner>, lane: &Lane) -> String {
                 .and_then(|stream| handle(owner, stream, header, &mut scratch)),
         };
         if let Err(error) = handled {
-            return format!("a bulk connection failed: {}", plain(&error));
+            return broken("failed", &error);
         }
         if let Some(resumed) = stream.resumed()
             && let Some(bytes) = resumed.due(ends_a_read(&header))

@@ -57,6 +57,10 @@ pub(super) trait Owner: Send + Sync {
     /// Fails the session; the first reason counts. Does not wait and calls no callback.
     fn fail(&self, reason: String);
 
+    /// Handles that a lane through shared memory has ended, which no other lane replaces. The session ends for the
+    /// reason that the node gives. Does not wait and calls no callback.
+    fn shared_lane_ended(&self, reason: String);
+
     /// Wakes the threads that wait for an upload, because its `keep` was dropped. The caller holds no lock.
     fn uploaded(&self, event: EventId);
 
@@ -104,6 +108,8 @@ pub(super) struct Bulk {
     expected: AtomicBool,
     // The worker may end at any time, which is no error.
     ends: AtomicBool,
+    // A lane through shared memory has ended, so the session cannot be resumed.
+    shared_lane_ended: AtomicBool,
 }
 
 #[derive(Default)]
@@ -178,6 +184,7 @@ impl Bulk {
             quiet: Condvar::new(),
             expected: AtomicBool::new(false),
             ends: AtomicBool::new(false),
+            shared_lane_ended: AtomicBool::new(false),
         }
     }
 
@@ -416,6 +423,16 @@ impl Bulk {
     /// Sets whether the worker may end at any time, because its daemon ends. A lane that ends is then no error.
     pub(super) fn expect_end(&self, ends: bool) {
         self.ends.store(ends, Ordering::Release);
+    }
+
+    /// Records that a lane through shared memory has ended.
+    pub(super) fn note_shared_lane_ended(&self) {
+        self.shared_lane_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether a lane through shared memory has ended.
+    pub(super) fn has_shared_lane_ended(&self) -> bool {
+        self.shared_lane_ended.load(Ordering::Acquire)
     }
 
     /// Whether bytes of transfers are missing whose commands have ended.

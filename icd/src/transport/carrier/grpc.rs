@@ -33,7 +33,8 @@ use super::direct::Readable;
 use crate::thread::Stack;
 use crate::transport::control;
 use crate::transport::core::Core;
-use crate::transport::reader::{self, Broken, Undertaker};
+use crate::transport::ended::Broken;
+use crate::transport::reader::{self, Undertaker};
 use crate::transport::standard;
 
 /// Number of batches between the writer and the stream. Then the writer blocks, as it would for room on a

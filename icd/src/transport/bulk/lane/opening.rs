@@ -16,9 +16,8 @@ use parking_lot::Mutex;
 use super::super::attempts::Attempts;
 use super::super::memory::Scratch;
 use super::super::{Guard, Owner};
-use super::{Lane, OPEN_LIMIT, Writing, read, write};
+use super::{Lane, OPEN_LIMIT, Writing, broken, read, write};
 use crate::thread::Stack;
-use crate::transport::socket::plain;
 use crate::transport::thread;
 
 /// Opens the session's lanes on a separate thread. The first lane must open. The session does without
@@ -138,16 +137,12 @@ impl Crew {
             reason: format!("the client cannot start another thread: {error}"),
         };
         let reader = hire(owner, "cw-bulk-in", |owner, lane| {
-            let reason = read(owner, lane);
-            if !lane.may_end(&**owner) {
-                owner.fail(reason);
-            }
+            let ended = read(owner, lane);
+            lane.end(&**owner, ended);
         });
         let writer = hire(owner, "cw-bulk-out", |owner, lane| {
-            if let Err(error) = write(&**owner, lane)
-                && !lane.may_end(&**owner)
-            {
-                owner.fail(plain(&error));
+            if let Err(error) = write(&**owner, lane) {
+                lane.end(&**owner, broken("failed", &error));
             }
         });
         Ok(Crew {
