@@ -4,25 +4,41 @@
 //! Both loaders (ocl-icd and Khronos') take the folder of `.icd` files from `OCL_ICD_VENDORS`. So a
 //! temporary folder is enough, and the program needs no change.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 /// The loaders' default folder of `.icd` files.
 pub const SYSTEM_VENDORS: &str = "/etc/OpenCL/vendors";
 
-/// A folder of `.icd` files for one run; removed on drop.
+/// Prefix of the names of the runs' folders.
+const PREFIX: &str = "causeway-run-";
+/// Age of a folder whose run has certainly locked it, if it still lives.
+const LOCKED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A folder of `.icd` files for one run; removed on drop. If the tool is killed, a later run removes it.
 #[derive(Debug)]
 pub struct Vendors {
     folder: tempfile::TempDir,
+    /// The program and its children inherit the lock. They may need the folder longer than the tool lives.
+    _lock: File,
 }
 
 impl Vendors {
-    /// Creates a folder that names `library`, and with `with_local` the system's own drivers too.
+    /// Creates a folder that names `library`, and with `with_local` the system's own drivers too. Removes the
+    /// folders of runs that were killed.
     ///
     /// # Errors
     /// The folder cannot be written, or the system's folder cannot be read.
     pub fn new(library: &Path, with_local: bool) -> io::Result<Vendors> {
-        let folder = tempfile::Builder::new().prefix("causeway-run-").tempdir()?;
+        let parent = std::env::temp_dir();
+        remove_left(&parent, LOCKED_WITHIN);
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        let lock = lock(folder.path())?;
         std::fs::write(
             folder.path().join("causeway.icd"),
             format!("{}\n", library.display()),
@@ -34,7 +50,10 @@ impl Vendors {
                 }
             }
         }
-        Ok(Vendors { folder })
+        Ok(Vendors {
+            folder,
+            _lock: lock,
+        })
     }
 
     /// Creates an empty `servers.toml`, for `CAUSEWAY_CONFIG`.
@@ -51,6 +70,39 @@ impl Vendors {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+}
+
+/// Locks a folder, for this process and those that it starts.
+fn lock(folder: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    let folder = File::from(rustix::fs::open(folder, flags, Mode::empty())?);
+    flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(folder)
+}
+
+/// Removes this user's folders of runs that have ended, if they are older than `age`. Ignores failures, because
+/// this run needs none of these folders.
+fn remove_left(parent: &Path, age: Duration) {
+    let own = rustix::process::geteuid().as_raw();
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        if !name.to_str().is_some_and(|name| name.starts_with(PREFIX)) {
+            continue;
+        }
+        let is_left = || -> io::Result<bool> {
+            let lock = lock(&entry.path())?;
+            let found = lock.metadata()?;
+            let is_old = found
+                .modified()?
+                .elapsed()
+                .is_ok_and(|passed| passed >= age);
+            Ok(is_old && found.uid() == own)
+        };
+        if is_left().unwrap_or(false) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -121,6 +173,34 @@ mod tests {
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
         drop(vendors);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_folder_of_a_killed_run_is_removed_when_its_program_has_ended() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let folder = parent.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("causeway.icd"), "").unwrap();
+            folder
+        };
+        let (left, used) = (make("causeway-run-left"), make("causeway-run-used"));
+        let other = make("other");
+        let held = lock(&used).unwrap();
+        // A program that was started meanwhile has the lock too.
+        let mut program = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(held);
+        remove_left(parent.path(), LOCKED_WITHIN);
+        assert!(left.exists());
+        remove_left(parent.path(), Duration::ZERO);
+        assert!(!left.exists() && used.exists() && other.exists());
+        drop(program.stdin.take());
+        program.wait().unwrap();
+        remove_left(parent.path(), Duration::ZERO);
+        assert!(!used.exists());
     }
 
     #[test]

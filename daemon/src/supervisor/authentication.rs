@@ -64,8 +64,8 @@ fn judged(security: &Security, headers: &HeaderMap, peer: Option<&Peer>) -> Resu
     let user = user(security, certified, headers, SystemTime::now());
     security.tell_of_tokens();
     let user = user.map_err(|error| {
-        let address = peer.map(|peer| peer.address);
-        tracing::info!(peer = ?address, %error, "a call was refused because the caller is not authenticated");
+        let address = peer.map(|peer| tracing::field::display(peer.address));
+        tracing::info!(peer = address, %error, "a call was refused because the caller is not authenticated");
         Status::unauthenticated(error.to_string())
     })?;
     match peer {
@@ -112,12 +112,17 @@ fn user(
     if let Some(name) = certified.filter(|_| security.client_certificates) {
         return Ok(User(Some(name)));
     }
-    let tokens = security.tokens.as_ref().ok_or(NotAuthenticated::Nothing)?;
+    let tokens = security.tokens.as_ref();
+    let tokens = tokens.ok_or(NotAuthenticated::NoCertificate)?;
+    let nothing = match security.client_certificates {
+        true => NotAuthenticated::Nothing,
+        false => NotAuthenticated::NoToken,
+    };
     let said = headers
         .get(AUTHORIZATION)
         .and_then(|said| said.to_str().ok());
     let said = said.and_then(|said| said.strip_prefix(SCHEME));
-    let token = Token::parse(said.ok_or(NotAuthenticated::Nothing)?.as_bytes());
+    let token = Token::parse(said.ok_or(nothing)?.as_bytes());
     let token = token.map_err(|_| NotAuthenticated::Unknown)?;
     tokens.user(&token, now).map(|name| User(Some(name)))
 }
@@ -153,7 +158,7 @@ mod tests {
         assert_eq!(of(&with_tokens, None, &bearer(&token)), alice);
         assert_eq!(
             of(&with_tokens, None, &none),
-            Err(NotAuthenticated::Nothing)
+            Err(NotAuthenticated::NoToken)
         );
         for wrong in [bearer(&stranger), said("Bearer "), said("Bearer a b")] {
             assert_eq!(
@@ -164,12 +169,12 @@ mod tests {
         let basic = said(&format!("Basic {}", token.reveal()));
         assert_eq!(
             of(&with_tokens, None, &basic),
-            Err(NotAuthenticated::Nothing)
+            Err(NotAuthenticated::NoToken)
         );
         // A certificate counts only if the settings enable client certificates.
         assert_eq!(
             of(&with_tokens, Some("bob"), &none),
-            Err(NotAuthenticated::Nothing)
+            Err(NotAuthenticated::NoToken)
         );
         let with_both = Security {
             client_certificates: true,
@@ -180,6 +185,15 @@ mod tests {
             Ok(Some("bob".to_owned()))
         );
         assert_eq!(of(&with_both, None, &bearer(&token)), alice);
+        assert_eq!(of(&with_both, None, &none), Err(NotAuthenticated::Nothing));
+        let with_certificates = Security {
+            client_certificates: true,
+            ..Security::default()
+        };
+        assert_eq!(
+            of(&with_certificates, None, &bearer(&token)),
+            Err(NotAuthenticated::NoCertificate)
+        );
         let open = Security::default();
         assert_eq!(of(&open, Some("bob"), &bearer(&stranger)), Ok(None));
     }

@@ -18,10 +18,11 @@ use crate::sys;
 
 /// Remark shown by tools for a node that `--insecure` opens to everybody.
 const EXPOSED: &str = "INSECURE: everyone who can reach this node can use it and read the traffic, because --insecure \
-                       is set";
+                       is set; set up [tls] and [auth] (causeway certs node NAME), and start causewayd without \
+                       --insecure";
 /// Remark shown by tools for a node that is shutting down.
-const STOPPING: &str =
-    "STOPPING: this node opens no new sessions, and ends when its running sessions have ended";
+const STOPPING: &str = "STOPPING: this node opens no new sessions, and ends when its running sessions have ended; use \
+                        another node, or start causewayd there again after its end";
 
 /// The node's description.
 pub(super) struct Description {

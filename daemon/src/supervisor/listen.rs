@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use causeway_lane::Place;
@@ -37,46 +38,71 @@ pub(super) fn listeners(
     Ok(listeners)
 }
 
-/// Opens the Unix sockets that the settings name. Everyone with write permission on a socket's file can use
+/// Opens Unix sockets at these paths. Everyone with write permission on a socket's file can use
 /// the node. With the usual umask that is the daemon's user only.
-pub(super) fn sockets(settings: &Settings) -> Result<Vec<UnixListener>, CannotStart> {
-    let bind = |path: &PathBuf| {
-        bind_socket(path).map_err(|error| CannotStart::Listen {
-            address: format!("unix:{}", path.display()),
-            error,
-        })
-    };
-    settings.sockets.iter().map(bind).collect()
+pub(super) fn sockets(paths: &[PathBuf]) -> Result<(Vec<UnixListener>, SocketFiles), CannotStart> {
+    let mut listeners = Vec::new();
+    let mut files = Vec::new();
+    for path in paths {
+        listeners.push(bind_socket(path)?);
+        files.push((path.clone(), identity(path)));
+    }
+    Ok((listeners, SocketFiles(files)))
 }
 
-/// Removes the sockets' files. For a private daemon, also removes the folder, which was made for it.
-pub(super) fn remove_sockets(settings: &Settings) {
-    for path in &settings.sockets {
-        // The file may be gone already.
-        let _ = std::fs::remove_file(path);
-        if let (true, Some(folder)) = (settings.private, path.parent()) {
-            let _ = std::fs::remove_dir(folder);
+/// The files of the sockets that this daemon has opened, each with its identity.
+pub(super) struct SocketFiles(Vec<(PathBuf, Option<Identity>)>);
+
+/// The device and the inode of a socket's file.
+type Identity = (u64, u64);
+
+impl SocketFiles {
+    /// Removes the files. Leaves those that others have put in their place. For a private daemon, also removes
+    /// the folder, which was made for it.
+    pub(super) fn remove(&self, is_private: bool) {
+        for (path, opened) in &self.0 {
+            if opened.is_some() && identity(path) == *opened {
+                // Nothing can be done about a failure.
+                let _ = std::fs::remove_file(path);
+            }
+            if let (true, Some(folder)) = (is_private, path.parent()) {
+                let _ = std::fs::remove_dir(folder);
+            }
         }
     }
 }
 
-fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
+/// Returns the identity of the socket at `path`. Follows no link; returns `None` for every other file.
+fn identity(path: &Path) -> Option<Identity> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    (found.file_type().is_socket()).then(|| (found.dev(), found.ino()))
+}
+
+fn bind_socket(path: &Path) -> Result<UnixListener, CannotStart> {
     use std::os::unix::net::{UnixListener as Listener, UnixStream};
+    let failed = |error| CannotStart::Listen {
+        address: format!("unix:{}", path.display()),
+        error,
+    };
     let listener = match Listener::bind(path) {
-        // A daemon that was killed leaves its socket's file. A refused connection shows that no process
-        // listens on it any more.
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            // A connection to an ordinary file is refused too.
+            if identity(path).is_none() {
+                return Err(CannotStart::NoSocket(path.to_owned()));
+            }
+            // A daemon that was killed leaves its socket's file. A refused connection shows that no process
+            // listens on it any more.
             let nobody = UnixStream::connect(path).err().map(|error| error.kind());
             if nobody != Some(ErrorKind::ConnectionRefused) {
-                return Err(error);
+                return Err(failed(error));
             }
-            std::fs::remove_file(path)?;
-            Listener::bind(path)?
+            std::fs::remove_file(path).map_err(failed)?;
+            Listener::bind(path).map_err(failed)?
         }
-        bound => bound?,
+        bound => bound.map_err(failed)?,
     };
-    listener.set_nonblocking(true)?;
-    UnixListener::from_std(listener)
+    listener.set_nonblocking(true).map_err(failed)?;
+    UnixListener::from_std(listener).map_err(failed)
 }
 
 /// Opens the listener for metrics and health checks, if the settings name one.
@@ -176,5 +202,59 @@ fn warn_of_exposure(settings: &Settings, listeners: &[TcpListener]) {
                  traffic, because --insecure is set"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> Result<(Vec<UnixListener>, SocketFiles), CannotStart> {
+        sockets(&[path.to_owned()])
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_socket_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&file, "data").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for path in [&file, &link] {
+            let refused = open(path).err();
+            assert!(
+                matches!(&refused, Some(CannotStart::NoSocket(at)) if at == path),
+                "{refused:?}"
+            );
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "data");
+        }
+        assert!(link.is_symlink());
+    }
+
+    #[tokio::test]
+    async fn the_socket_of_a_daemon_that_was_killed_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let (listeners, files) = open(&path).unwrap();
+        // A daemon that serves keeps its socket.
+        assert!(matches!(open(&path), Err(CannotStart::Listen { .. })));
+        drop(listeners);
+        files.remove(false);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn the_end_leaves_what_others_have_put_in_the_place_of_a_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let (_listeners, files) = open(&path).unwrap();
+        std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
+        std::fs::write(&path, "data").unwrap();
+        files.remove(false);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
+        std::fs::remove_file(&path).unwrap();
+        let _another = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        files.remove(false);
+        assert!(path.exists());
     }
 }

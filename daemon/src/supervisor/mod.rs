@@ -88,6 +88,12 @@ pub enum CannotStart {
         /// The system's error.
         error: std::io::Error,
     },
+    /// The path of a Unix socket is that of another file.
+    #[error(
+        "cannot listen on unix:{}: a file that is no socket has this name; choose another path, or move the file away",
+        .0.display()
+    )]
+    NoSocket(PathBuf),
     /// The settings do not allow a listener that the service manager passed.
     #[error(transparent)]
     Settings(#[from] BadSettings),
@@ -135,7 +141,7 @@ pub enum CannotStart {
 pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), CannotStart> {
     let stop = stop::Signals::new(settings.private)?;
     let listeners = listen::listeners(&settings, inherited)?;
-    let sockets = listen::sockets(&settings)?;
+    let (sockets, files) = listen::sockets(&settings.sockets)?;
     let addresses = listeners
         .iter()
         .map(TcpListener::local_addr)
@@ -177,7 +183,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
             Err(refused)
         }
     };
-    listen::remove_sockets(&node.settings);
+    files.remove(node.settings.private);
     outcome
 }
 

@@ -113,6 +113,12 @@ impl ParkedSessions {
     pub(super) fn open(directory: &Path) -> io::Result<ParkedSessions> {
         match DirBuilder::new().mode(0o700).create(directory) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = directory.parent().unwrap_or(directory).display();
+                return Err(io::Error::other(format!(
+                    "{parent} does not exist; create it first"
+                )));
+            }
             made => made?,
         }
         let found = fs::metadata(directory)?;
@@ -263,6 +269,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         assert!(ParkedSessions::open(folder.path()).is_err());
+        let nowhere = folder.path().join("no").join("parked");
+        let error = ParkedSessions::open(&nowhere).unwrap_err().to_string();
+        assert!(
+            error.ends_with("/no does not exist; create it first"),
+            "{error}"
+        );
         let own = folder.path().join("parked");
         let parked = ParkedSessions::open(&own).unwrap();
         assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);

@@ -42,7 +42,8 @@ pub(super) fn remark(shares: &[ShareSettings]) -> Option<String> {
     let named: Vec<String> = timed.map(of_share).collect();
     (!named.is_empty()).then(|| {
         format!(
-            "TIME: leases take turns on devices whose shares have a time ({}); a kernel that runs is not cut",
+            "TIME: leases take turns on devices whose shares have a time ({}), and a kernel that runs is not cut; \
+             [[shares]] sets the times",
             named.join("; ")
         )
     })

@@ -135,7 +135,8 @@ pub(super) fn remark(warm: &WarmDevices, inventory: &Inventory) -> Option<String
         .collect();
     (!names.is_empty()).then(|| {
         format!(
-            "WARM: spare workers keep a context ready on {}; each context takes memory of its device",
+            "WARM: spare workers keep a context ready on {}, and each context takes memory of its device; to free it, remove the \
+             device from [sessions] warm",
             names.join(", ")
         )
     })
@@ -222,7 +223,7 @@ mod tests {
         let remark = |text| remark(&settings(text).warm, &inventory());
         assert_eq!(remark("warm = [\"c\"]"), None);
         let text = remark("warm = [\"b\", \"1.0\"]").unwrap();
-        assert!(text.contains("b (0.1), a (1.0);"), "{text}");
+        assert!(text.contains("b (0.1), a (1.0),"), "{text}");
     }
 
     #[test]

@@ -193,13 +193,14 @@ impl WorkerEnvs {
         let mut remarks = Vec::new();
         if !self.0.sandbox.enabled {
             remarks.push(
-                "the sandbox is disabled: sessions' processes have all rights of their user"
+                "the sandbox is disabled: sessions' processes have all rights of their user; leave out --no-sandbox and \
+                 [sandbox] enabled = false"
                     .to_owned(),
             );
         } else if !self.are_sandboxed() {
             remarks.push(
                 "drivers show devices only outside the sandbox, so it is disabled as [sandbox] fall_back allows: \
-                 sessions' processes have all rights of their user"
+                 sessions' processes have all rights of their user; name the drivers' files in [sandbox] read"
                     .to_owned(),
             );
         }

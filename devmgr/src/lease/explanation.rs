@@ -80,6 +80,7 @@ impl Manager {
             devices: request.count(),
             placement: request.placement(),
             exist,
+            has_nodes: !self.nodes.is_empty(),
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Shortfall {
     pub(super) placement: Placement,
     /// Whether there would be enough devices if all were free.
     pub(super) exist: bool,
+    /// Whether any node has joined, lost ones included.
+    pub(super) has_nodes: bool,
 }
 
 /// The devices that one kind of a request accepts.
@@ -48,6 +50,9 @@ pub enum Detail {
 
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.has_nodes {
+            return f.write_str("no node has joined yet");
+        }
         let said: Vec<String> = match self.exist {
             true => self.kinds.iter().filter_map(KindShortfall::now).collect(),
             false => self.kinds.iter().filter_map(KindShortfall::ever).collect(),

@@ -419,8 +419,10 @@ fn find_node(book: &Book, said: &str) -> Result<NodeId, Status> {
             "ambiguous node uuid: give a longer prefix",
         )),
         (None, _) if digits.len() < SHORTEST_PREFIX => Err(Status::not_found(format!(
-            "unknown node: see `causeway nodes`; a uuid's prefix needs at least {SHORTEST_PREFIX} digits"
+            "unknown node `{said}`: see `causeway nodes`; a uuid's prefix needs at least {SHORTEST_PREFIX} digits"
         ))),
-        (None, _) => Err(Status::not_found("unknown node: see `causeway nodes`")),
+        (None, _) => Err(Status::not_found(format!(
+            "unknown node `{said}`: see `causeway nodes`"
+        ))),
     }
 }

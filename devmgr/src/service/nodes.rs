@@ -59,7 +59,10 @@ impl Nodes for NodesService {
             );
             return Err(Status::permission_denied(text));
         }
-        let from = request.extensions().get::<Peer>().map(|peer| peer.address);
+        let from = request
+            .extensions()
+            .get::<Peer>()
+            .map(|peer| tracing::field::display(peer.address));
         let mut words = request.into_inner();
         let hello = self.hello(&mut words).await?;
         let is_insecure = hello.insecure;
@@ -69,7 +72,7 @@ impl Nodes for NodesService {
             .then(|| caller.user.clone());
         let joined = joined(hello, account)?;
         tracing::info!(node = ?joined.node, name = joined.name, devices = joined.devices.len(),
-            leases = joined.running.len(), user = %caller.user, ?from, "a node has joined");
+            leases = joined.running.len(), user = %caller.user, from, "a node has joined");
         let (outbound, sent) = mpsc::channel(OUTBOUND);
         let (open, closed) = oneshot::channel();
         let connection = Connection {

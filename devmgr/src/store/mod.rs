@@ -76,6 +76,9 @@ pub enum StoreError {
     /// Other users can read, change or replace the store.
     #[error("{}", .0.problem())]
     Exposed(#[from] causeway_security::BadFile),
+    /// Other users can read, change or replace the file, and it is no store.
+    #[error("the file is no store of a device manager; choose another path for the store")]
+    NoStore,
     /// The file is no store, or is damaged.
     #[error("the store is damaged: {0}")]
     Damaged(String),

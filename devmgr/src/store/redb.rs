@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,9 @@ use super::{Store, StoreError, Stored, Write};
 
 /// Size of redb's cache in bytes. Everything is read only once, and the rows that change often fit.
 const CACHE: usize = 16 << 20;
+
+/// The first bytes of every redb file.
+const MAGIC: &[u8; 4] = b"redb";
 
 /// The store in one redb file. See the module.
 #[derive(Debug)]
@@ -34,7 +37,11 @@ impl RedbStore {
     /// [`StoreError`] if the file cannot be used, another manager has opened it, or it has another
     /// schema.
     pub fn open(path: &Path) -> Result<RedbStore, StoreError> {
-        causeway_security::check_own(path)?;
+        causeway_security::check_own(path).map_err(|exposed| match begins_as_store(path) {
+            true => StoreError::Exposed(exposed),
+            // The cure for an exposed store would take another program's file from it.
+            false => StoreError::NoStore,
+        })?;
         let mut store = RedbStore {
             path: path.to_owned(),
             database: None,
@@ -139,6 +146,13 @@ fn write(database: &Database, rows: BTreeMap<Table, Vec<Row<'_>>>) -> Result<(),
     }
     transaction.commit()?;
     Ok(())
+}
+
+/// Whether a file may be a store, also an empty one or one that this user cannot read.
+fn begins_as_store(path: &Path) -> bool {
+    let mut begin = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|mut file| file.read(&mut begin));
+    read.map_or(true, |count| count == 0 || begin == *MAGIC)
 }
 
 fn open(path: &Path) -> Result<Database, StoreError> {

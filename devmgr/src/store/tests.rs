@@ -351,6 +351,12 @@ fn a_store_that_others_can_get_at_is_refused() {
             Err(error) => panic!("{error}"),
         }
     }
+    // Of a file that is no store, nobody is asked to change the mode.
+    set(folder.path(), 0o755);
+    let other = folder.path().join("other");
+    std::fs::write(&other, "root:x:0:0:root:/root:/bin/bash\n").unwrap();
+    set(&other, 0o644);
+    assert!(matches!(RedbStore::open(&other), Err(StoreError::NoStore)));
     // No store is created in a folder where other users could replace it.
     set(folder.path(), 0o777);
     let new = folder.path().join("new");

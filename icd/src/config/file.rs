@@ -89,6 +89,8 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
                 read
             }
             "server" => file.servers(value, &unreadable, settings),
+            // The key may belong to the part that the parser could not read, such as `[[server]`.
+            _ if unreadable.iter().any(|at| *at < key.span().start) => Ok(()),
             other => Err(file.wrong(key.span(), &format!("unknown key `{other}`; it is ignored"))),
         };
         settings.problems.extend(read.err());
@@ -372,6 +374,8 @@ mod tests {
         let (servers, problems) = load("[servre]\nx = 1\n[[server]]\naddress = \"a\"\n");
         assert_eq!(servers, ["a:7079"]);
         assert_eq!(problems, ["s.toml:1: unknown key `servre`; it is ignored"]);
+        let (_, problems) = load("[[server]\naddress = \"a\"\n");
+        assert_eq!(problems.len(), 1, "{problems:?}");
         assert_eq!(
             load("server = 3\n").1,
             ["s.toml:1: `server` must be an array of tables; write `[[server]]`"]

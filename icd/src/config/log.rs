@@ -59,5 +59,5 @@ pub fn init() {
 fn targets(wanted: &str) -> Result<Targets, BadDirective> {
     let directives = log_filter::directives(&format!("{QUIET},{wanted}"))?;
     let targets = directives.parse();
-    targets.map_err(|_: ParseError| BadDirective::Form(wanted.to_owned()))
+    targets.map_err(|_: ParseError| BadDirective::Invalid(wanted.to_owned()))
 }

@@ -135,14 +135,15 @@ impl Environment {
 
     /// Reads a variable that is `0` or `1`. Anything else is a problem, and overrides nothing.
     fn switch(settings: &mut Settings, name: &str, set: Option<&OsString>) -> Option<bool> {
-        match set?.as_encoded_bytes() {
+        let set = set?;
+        match set.as_encoded_bytes() {
             b"0" => Some(false),
             b"1" => Some(true),
             _ => {
                 settings.problems.push(Problem {
                     origin: name.to_owned(),
                     line: None,
-                    message: "invalid value; expected 0 or 1".to_owned(),
+                    message: format!("invalid value `{}`; expected 0 or 1", set.display()),
                 });
                 None
             }

@@ -99,6 +99,10 @@ fn the_variable_overrides_whether_sessions_are_isolated() {
         let isolated: Vec<_> = settings.servers.iter().map(|s| s.isolated).collect();
         assert_eq!(isolated, expected, "{set:?}");
         assert_eq!(settings.problems.len(), problems, "{set:?}");
+        for problem in settings.problems {
+            let text = "CAUSEWAY_ISOLATED: invalid value `yes`; expected 0 or 1";
+            assert_eq!(problem.to_string(), text);
+        }
     }
 }
 

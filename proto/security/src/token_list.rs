@@ -23,8 +23,22 @@ const SECONDS_A_DAY: u64 = 86_400;
 /// Why a client is not admitted.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NotAuthenticated {
-    /// The client has sent no credentials.
-    #[error("the node requires a token or a client certificate; configure one of them")]
+    /// The client has sent no token, and the node accepts nothing else.
+    #[error(
+        "the node requires a token; name its file (token_file below [tls] in servers.toml, or CAUSEWAY_TOKEN_FILE)"
+    )]
+    NoToken,
+    /// The client has shown no certificate, and the node accepts nothing else.
+    #[error(
+        "the node requires a client certificate; name it and its key (certificate and key below [tls] in \
+         servers.toml, or CAUSEWAY_CERTIFICATE and CAUSEWAY_KEY)"
+    )]
+    NoCertificate,
+    /// The client has sent neither of the two that the node accepts.
+    #[error(
+        "the node requires a token or a client certificate; name one of them (token_file, or certificate and key, \
+         below [tls] in servers.toml; CAUSEWAY_TOKEN_FILE, or CAUSEWAY_CERTIFICATE and CAUSEWAY_KEY)"
+    )]
     Nothing,
     /// The token is not on the list, or not any more.
     #[error("the token is unknown or was revoked; ask for a new one")]

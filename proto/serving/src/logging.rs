@@ -174,7 +174,7 @@ impl Logging {
 
 fn targets(filter: &str) -> Result<Targets, BadDirective> {
     let targets = log_filter::directives(filter)?.parse();
-    targets.map_err(|_: ParseError| BadDirective::Form(filter.to_owned()))
+    targets.map_err(|_: ParseError| BadDirective::Invalid(filter.to_owned()))
 }
 
 /// Prints on standard error why `program` does not start or ends. A failure to print is ignored.

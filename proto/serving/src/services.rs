@@ -137,7 +137,8 @@ impl Service<Request> for Services {
             .strip_prefix('/')
             .and_then(|path| path.split('/').next());
         let Some(service) = name.and_then(|name| self.named.get(name)) else {
-            let none = Status::unimplemented("this port has no such service");
+            let name = name.unwrap_or_default();
+            let none = Status::unimplemented(format!("this port has no service `{name}`"));
             return Box::pin(ready(Ok(none.into_http())));
         };
         let answer = service.clone().oneshot(request);

@@ -143,7 +143,7 @@ impl Connection {
                 self.conversation.explain(status),
                 self.certificate.as_deref(),
             ),
-            None => Failure::answered(status),
+            None => Failure::answered(&self.address, status),
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
         local::icd_file(),
         local::library(),
     ];
+    let variables = std::env::vars_os().map(|(name, _)| name);
+    findings.extend(local::variables(variables));
     findings.extend(local::configuration(&settings));
     findings.extend(secrets::secrets(&settings));
     findings.extend(nodes::nodes(&settings));

@@ -97,8 +97,8 @@ impl Failure {
         Failure::new(what).cure(cure)
     }
 
-    /// The failure for a status that the device manager has answered.
-    pub(crate) fn answered(status: &Status) -> Failure {
+    /// The failure for a status that the device manager at `address` has answered.
+    pub(crate) fn answered(address: &str, status: &Status) -> Failure {
         let failure = Failure::new(status.message());
         match status.code() {
             Code::Unauthenticated => failure.cure(
@@ -106,10 +106,12 @@ impl Failure {
                  an administrator makes one: causeway tokens create",
             ),
             Code::PermissionDenied => failure.cure("ask an administrator of the device manager"),
-            Code::Unimplemented => failure.cure(format!(
-                "check the port (managers listen on 7078, nodes on 7079), or upgrade the manager to {}",
-                env!("CARGO_PKG_VERSION")
-            )),
+            Code::Unimplemented => {
+                Failure::new(format!("{address}: {}", status.message())).cure(format!(
+                    "check the port (managers listen on 7078, nodes on 7079), or upgrade the manager to {}",
+                    env!("CARGO_PKG_VERSION")
+                ))
+            }
             _ => failure,
         }
     }

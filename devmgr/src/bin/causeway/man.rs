@@ -61,6 +61,12 @@ struct Section {
     entries: &'static [(&'static str, &'static str)],
 }
 
+/// The names of the variables that the pages list.
+pub(crate) fn variables() -> impl Iterator<Item = &'static str> {
+    let names = |(names, _): &(&'static str, &str)| names.split(", ");
+    ENVIRONMENT.entries.iter().flat_map(names)
+}
+
 /// The additional sections of a page, by its name.
 fn sections(page: &str) -> Vec<&'static Section> {
     match page {

@@ -355,6 +355,10 @@ fn who_waits_is_told_what_is_missing() {
         assert_eq!(said(&mut world, line, false), format!("{never}{why}"));
         assert_eq!(said(&mut world, line, true), why);
     }
+    assert_eq!(
+        said(&mut gpus(&[]), "1, TYPE=GPU", true),
+        "no node has joined yet"
+    );
     let held = world.ask(1, "1", None);
     let Some(ClientView::Holds(granted)) = world.told.get(&held) else {
         panic!("the unit is free");

@@ -86,7 +86,7 @@ async fn a_manager_without_devices_says_so() {
     assert_eq!(refused.code, Some(1));
     says(
         &refused.out,
-        &["would not be granted now", "there is no device"],
+        &["would not be granted now", "no node has joined yet"],
     );
     let refused: Value = ann.json("request 1");
     assert_eq!(

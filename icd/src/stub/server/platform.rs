@@ -334,7 +334,7 @@ impl Platform {
         match self.find(is_other) {
             Some(known) => {
                 tracing::warn!(
-                    "servers {} and {} are the same node ({}); using {} only; remove one of them from servers.toml",
+                    "servers {} and {} are the same node ({}); using {} only; configure only one of them (servers.toml, CAUSEWAY_SERVERS)",
                     known.node().address(),
                     server.node().address(),
                     known.name(),

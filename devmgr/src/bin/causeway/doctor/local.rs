@@ -1,5 +1,6 @@
 //! Checks of this machine: environment, loader, `.icd` file, library, configuration.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,19 +8,52 @@ use causeway::config::Settings;
 use causeway_devmgr::{environment, installation};
 
 use super::finding::Finding;
+use crate::man;
+
+const ENVIRONMENT: &str = "environment";
+/// Prefix of the names of Causeway's variables.
+const PREFIX: &str = "CAUSEWAY_";
+/// Variables that the manual does not list: of the tool, the device manager and the tests.
+const UNLISTED: [&str; 7] = [
+    "CAUSEWAY_LIBRARY",
+    "CAUSEWAY_DAEMON",
+    "CAUSEWAY_DEVMGR_LOG",
+    "CAUSEWAY_DEVMGR_LOG_FORMAT",
+    "CAUSEWAY_BUILT",
+    causeway_proto::RECURSION_GUARD,
+    causeway::transport::report::VARIABLE,
+];
+
+/// Findings for variables whose names begin like those of Causeway, and which nothing reads.
+pub(super) fn variables(set: impl Iterator<Item = OsString>) -> Vec<Finding> {
+    let known: Vec<&str> = man::variables().chain(UNLISTED).collect();
+    let mut unknown: Vec<String> = set
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| name.starts_with(PREFIX) && !known.contains(&name.as_str()))
+        .collect();
+    unknown.sort();
+    let note = |name: String| {
+        Finding::note(
+            ENVIRONMENT,
+            format!("{name} is not a variable of Causeway, and has no effect"),
+            format!("correct its name (`man causeway` lists them), or unset {name}"),
+        )
+    };
+    unknown.into_iter().map(note).collect()
+}
 
 pub(super) fn guard() -> Finding {
     let name = causeway_proto::RECURSION_GUARD;
     if std::env::var_os(name).is_some() {
         Finding::problem(
-            "environment",
+            ENVIRONMENT,
             format!(
                 "{name} is set, which hides Causeway's platform (it marks a daemon's own processes)"
             ),
             format!("unset {name}"),
         )
     } else {
-        Finding::ok("environment", "nothing hides the platform")
+        Finding::ok(ENVIRONMENT, format!("{name} is not set"))
     }
 }
 
@@ -155,14 +189,7 @@ pub(super) fn configuration(settings: &Settings) -> Vec<Finding> {
     let mut findings: Vec<Finding> = settings
         .problems
         .iter()
-        .map(|problem| {
-            let cure = if settings.servers.is_empty() {
-                "correct this setting; until then no server is configured"
-            } else {
-                "correct this setting; the other servers are used"
-            };
-            Finding::problem(CHECK, problem.to_string(), cure)
-        })
+        .map(|problem| Finding::problem(CHECK, problem.to_string(), "correct this setting"))
         .collect();
     findings.push(if settings.servers.is_empty() && settings.lease.is_some() {
         Finding::ok(CHECK, "programs request devices of a device manager; no server is configured")
@@ -187,4 +214,19 @@ pub(super) fn configuration(settings: &Settings) -> Vec<Finding> {
         Finding::ok(CHECK, format!("servers: {}", servers.join(", ")))
     });
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_nothing_reads_is_noted() {
+        let set = ["CAUSEWAY_SERVER", "CAUSEWAY_KEY", "CAUSEWAY_TIME_LIMIT", "CAUSEWAYD_LOG", "HOME"];
+        let found = variables(set.into_iter().map(OsString::from));
+        let [one] = found.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert!(one.found.starts_with("CAUSEWAY_SERVER is not"), "{one:?}");
+    }
 }

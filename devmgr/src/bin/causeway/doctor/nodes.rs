@@ -1,8 +1,9 @@
 //! Checks of the configured nodes: whether they answer, their versions, their problems.
 
+use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
-use causeway::config::{ServerSettings, Settings};
+use causeway::config::{Address, ServerSettings, Settings};
 use causeway_devmgr::report;
 use causeway_proto::status::{TlsFault, WireError};
 
@@ -30,8 +31,8 @@ const LEASE: &str = "request devices of the node's device manager: set CAUSEWAY_
 
 const TLS_MISSING: &str = "the node does not speak TLS: give it a certificate (causeway certs node NAME), or configure no CA for it";
 
-/// The cure for a node that does not answer as it should.
-fn cure(error: &WireError) -> String {
+/// The cure for a node that does not answer as it should. `is_known`: whether a host has an address.
+fn cure(error: &WireError, is_known: fn(&Address) -> bool) -> String {
     let cure = match error {
         WireError::Credentials { .. } => {
             "name the right file (CAUSEWAY_CA, CAUSEWAY_TOKEN_FILE, …; servers.toml); see the findings about it"
@@ -49,8 +50,9 @@ fn cure(error: &WireError) -> String {
                 "the node's certificate was signed by another CA; name that one (CAUSEWAY_CA, ca in servers.toml)"
             }
             TlsFault::OtherName => {
-                "use a name that is in the node's certificate, or make a certificate with this name: causeway certs node NAME \
-                 --address HOST"
+                "use a name that is in the node's certificate; through a tunnel, or by another address, configure that name \
+                 (tls_name below [[server]], or name below [tls], in servers.toml); or make a certificate with this name: \
+                 causeway certs node NAME --address HOST"
             }
             TlsFault::OtherTime => {
                 "make a new certificate for the node (causeway certs node NAME), and check the clocks of both machines"
@@ -63,15 +65,40 @@ fn cure(error: &WireError) -> String {
              (CAUSEWAY_CA, ca in servers.toml)"
         }
         WireError::Unreachable { address, .. } | WireError::Closed { address, .. } => {
-            return format!(
-                "start causewayd there, check the address, and let the firewall pass {address}; \
-                 a daemon listens on loopback only, unless --listen or an SSH tunnel leads further; \
-                 if this is the port of a tunnel, start the tunnel again, and causewayd at its far end"
-            );
+            return unreachable(address, is_known);
         }
         _ => "look at the daemon's log there",
     };
     cure.to_owned()
+}
+
+/// The cure for a node at `address` that does not answer at all.
+fn unreachable(address: &str, is_known: fn(&Address) -> bool) -> String {
+    let parsed = address.parse::<Address>().ok();
+    if let Some(path) = parsed.as_ref().and_then(Address::path) {
+        let path = path.display();
+        return format!(
+            "start causewayd --listen unix:{path} on this machine, or name the socket on which it listens"
+        );
+    }
+    if let Some(unknown) = parsed.filter(|address| !is_known(address)) {
+        let host = unknown.host();
+        return format!(
+            "check the spelling of {host}, and whether this machine can look it up (getent hosts {host}); or write its IP \
+             address"
+        );
+    }
+    format!(
+        "start causewayd there, check the address, and let the firewall pass {address}; \
+         a daemon listens on loopback only, unless --listen or an SSH tunnel leads further; \
+         if this is the port of a tunnel, start the tunnel again, and causewayd at its far end"
+    )
+}
+
+/// Whether this machine knows an address of the host.
+fn is_known(address: &Address) -> bool {
+    let host = (address.host(), address.port());
+    host.to_socket_addrs().is_ok_and(|mut found| found.next().is_some())
 }
 
 /// A finding for a node that keeps sessions for less time, `limit`, than the settings of its server ask for.
@@ -91,6 +118,15 @@ fn keeps(server: &ServerSettings, limit: Duration) -> Option<Finding> {
             "set a shorter time in servers.toml, or raise [sessions] resume_limit in the node's daemon.toml",
         )
     })
+}
+
+/// A finding for a node's remark. Its cure is the part behind the last semicolon.
+fn remark(address: &str, text: &str) -> Finding {
+    let (found, cure) = text.rsplit_once("; ").unwrap_or((
+        text,
+        "see the node's daemon.toml; SECURITY.md says what its settings mean",
+    ));
+    Finding::note("node", format!("{address}: {found}"), cure)
 }
 
 pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
@@ -126,15 +162,8 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                     format!("this side is {ours}; the versions are compatible, but install the same one on both"),
                 )
             });
-            // Remarks are texts for people: each names its subject, so one cure leads to all of them.
-            findings.extend(node.remarks.into_iter().map(|remark| {
-                let found = format!("{}: {remark}", node.address);
-                Finding::note(
-                    "node",
-                    found,
-                    "on the node, see [tls], [auth], [sandbox], [sharing] and [sessions] in daemon.toml; SECURITY.md says what they mean",
-                )
-            }));
+            let remarks = node.remarks.iter();
+            findings.extend(remarks.map(|text| remark(&node.address, text)));
             findings.extend(node.problems.into_iter().map(|problem| {
                 let (check, cure) = match node.hides_devices {
                     true => ("node", LEASE),
@@ -146,7 +175,7 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                 Finding::problem(check, format!("{}: {problem}", node.address), cure)
             }));
         } else if let Some(error) = &node.error {
-            findings.push(Finding::problem("node", error.to_string(), cure(error)));
+            findings.push(Finding::problem("node", error.to_string(), cure(error, is_known)));
         }
     }
     findings
@@ -190,9 +219,29 @@ mod tests {
                 "right file",
             ),
         ] {
-            let cure = cure(&error);
+            let cure = cure(&error, |_| true);
             assert!(cure.contains(word), "{error:?}: {cure}");
         }
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_reached_has_the_cure_of_its_address() {
+        let nobody = |_: &Address| false;
+        let socket = unreachable("unix:/nope", nobody);
+        assert!(socket.contains("--listen unix:/nope") && !socket.contains("firewall"), "{socket}");
+        let unknown = unreachable("gpu-bx:7079", nobody);
+        assert!(unknown.contains("spelling of gpu-bx,"), "{unknown}");
+        assert!(!is_known(&"no-such-host.invalid".parse().unwrap()));
+        assert!(is_known(&"127.0.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_remark_ends_with_its_cure() {
+        let with = remark("n:1", "STOPPING: it ends; (a; b); use another node");
+        let found = "n:1: STOPPING: it ends; (a; b)";
+        assert_eq!(with, Finding::note("node", found, "use another node"));
+        let without = remark("n:1", "a remark of another version");
+        assert!(without.cure.is_some_and(|cure| cure.contains("daemon.toml")));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use super::finding::Finding;
 use crate::validity::RENEW;
 
 const CHECK: &str = "certificates and tokens";
+const MISSING: &str = "name the right file (token_file and key in servers.toml, CAUSEWAY_TOKEN_FILE, CAUSEWAY_KEY), or ask an \
+                       administrator for it";
 
 /// Checks each file once, wherever it is named.
 pub(super) fn secrets(settings: &Settings) -> Vec<Finding> {
@@ -51,10 +53,13 @@ fn secret_files(tls: &TlsSettings) -> Vec<Finding> {
     let mut findings = Vec::new();
     let secret = |path: &Path| {
         read_secret(path).err().map(|error| {
-            let cure = format!(
-                "chmod 600 {0}, and make sure that you own it",
-                path.display()
-            );
+            let cure = match path.exists() {
+                true => format!(
+                    "chmod 600 {}, and make sure that you own it",
+                    path.display()
+                ),
+                false => MISSING.to_owned(),
+            };
             Finding::problem(CHECK, error.to_string(), cure)
         })
     };
