@@ -113,8 +113,10 @@ async fn which(manager: &Connection, digits: &str) -> Result<u128, Failure> {
     let meant: Vec<_> = visible.keys().filter(|of| of.starts_with(digits)).collect();
     match meant.as_slice() {
         [one] => whole(one),
-        [] => Err(Failure::new(format!("no lease and no request begins with {digits}"))
-            .cure("causeway leases, causeway queue show what there is")),
+        [] => Err(
+            Failure::new(format!("no lease and no request begins with {digits}"))
+                .cure("causeway leases, causeway queue show what there is"),
+        ),
         _ => Err(
             Failure::new(format!("{} leases begin with {digits}", meant.len()))
                 .cure("give a longer prefix"),

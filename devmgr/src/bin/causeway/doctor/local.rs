@@ -222,7 +222,13 @@ mod tests {
 
     #[test]
     fn a_variable_that_nothing_reads_is_noted() {
-        let set = ["CAUSEWAY_SERVER", "CAUSEWAY_KEY", "CAUSEWAY_TIME_LIMIT", "CAUSEWAYD_LOG", "HOME"];
+        let set = [
+            "CAUSEWAY_SERVER",
+            "CAUSEWAY_KEY",
+            "CAUSEWAY_TIME_LIMIT",
+            "CAUSEWAYD_LOG",
+            "HOME",
+        ];
         let found = variables(set.into_iter().map(OsString::from));
         let [one] = found.as_slice() else {
             panic!("{found:?}")

@@ -98,7 +98,8 @@ fn unreachable(address: &str, is_known: fn(&Address) -> bool) -> String {
 /// Whether this machine knows an address of the host.
 fn is_known(address: &Address) -> bool {
     let host = (address.host(), address.port());
-    host.to_socket_addrs().is_ok_and(|mut found| found.next().is_some())
+    host.to_socket_addrs()
+        .is_ok_and(|mut found| found.next().is_some())
 }
 
 /// A finding for a node that keeps sessions for less time, `limit`, than the settings of its server ask for.
@@ -175,7 +176,11 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                 Finding::problem(check, format!("{}: {problem}", node.address), cure)
             }));
         } else if let Some(error) = &node.error {
-            findings.push(Finding::problem("node", error.to_string(), cure(error, is_known)));
+            findings.push(Finding::problem(
+                "node",
+                error.to_string(),
+                cure(error, is_known),
+            ));
         }
     }
     findings
@@ -228,7 +233,10 @@ mod tests {
     fn a_node_that_cannot_be_reached_has_the_cure_of_its_address() {
         let nobody = |_: &Address| false;
         let socket = unreachable("unix:/nope", nobody);
-        assert!(socket.contains("--listen unix:/nope") && !socket.contains("firewall"), "{socket}");
+        assert!(
+            socket.contains("--listen unix:/nope") && !socket.contains("firewall"),
+            "{socket}"
+        );
         let unknown = unreachable("gpu-bx:7079", nobody);
         assert!(unknown.contains("spelling of gpu-bx,"), "{unknown}");
         assert!(!is_known(&"no-such-host.invalid".parse().unwrap()));
@@ -241,7 +249,11 @@ mod tests {
         let found = "n:1: STOPPING: it ends; (a; b)";
         assert_eq!(with, Finding::note("node", found, "use another node"));
         let without = remark("n:1", "a remark of another version");
-        assert!(without.cure.is_some_and(|cure| cure.contains("daemon.toml")));
+        assert!(
+            without
+                .cure
+                .is_some_and(|cure| cure.contains("daemon.toml"))
+        );
     }
 
     #[test]
