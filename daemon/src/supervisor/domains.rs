@@ -228,7 +228,7 @@ pub(super) fn remark(sharing: &SharingSettings, shares: &[ShareSettings]) -> Opt
         format!(
             "SHARING: sessions may share a process here ({}); in it, a kernel's wild pointer can reach another session's \
              memory, and a crash, or a kernel that goes on after its program has ended, ends all of them; \
-             CAUSEWAY_ISOLATED=1 asks for a process of its own",
+             CAUSEWAY_ISOLATED=1 asks for a process of its own, and [sharing] of daemon.toml decides for all",
             named.join(", ")
         )
     })
