@@ -478,7 +478,7 @@ fn a_daemon_with_an_unusable_directory_does_not_start() {
     for (directory, expected) in [
         (file, "mode 0700"),
         (open, "mode 0700"),
-        (missing, "No such file or directory"),
+        (missing, "missing does not exist; create it first"),
     ] {
         let mut daemon = Process::new(env!("CARGO_BIN_EXE_causewayd"));
         daemon.args(["--listen", LOOPBACK, "--survival-dir"]);
