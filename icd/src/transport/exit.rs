@@ -49,19 +49,11 @@ fn end() {
 
 /// Writes the queued commands and tells the nodes that nothing follows, so that they do not keep the sessions.
 fn say_farewell() {
-    if fork::is_child() {
-        return;
-    }
-    let deadline = Instant::now() + LIMIT / 2;
-    let Some(sessions) = SESSIONS.try_lock_for(LIMIT / 10) else {
-        return;
-    };
-    for core in sessions.iter().filter_map(Weak::upgrade) {
-        let left = || deadline.saturating_duration_since(Instant::now());
+    for_each_session(LIMIT / 2, |core, left| {
         // A session that cannot be resumed says no farewell, so its commands are written here.
-        core.write_last(left().max(Duration::from_millis(1)));
-        core.say_farewell(left().max(Duration::from_millis(1)));
-    }
+        core.write_last(left());
+        core.say_farewell(left());
+    });
 }
 
 /// Whether all functions that the application registered for its end have run. Sessions that end now are
@@ -73,17 +65,26 @@ pub fn is_ending() -> bool {
 /// Writes the queued commands of the process's live sessions, in one second at most. Does nothing in a
 /// forked child, and waits for no thread. The first session registers this with `atexit`.
 pub fn at_exit_flush() {
+    for_each_session(LIMIT, |core, left| core.write_last(left()));
+}
+
+/// Calls `act` for each live session of the process, with what is left of `limit` for all of them, 1 ms at least. Does
+/// nothing in a forked child.
+fn for_each_session(limit: Duration, act: impl Fn(&Core, &dyn Fn() -> Duration)) {
     if fork::is_child() {
         return;
     }
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + limit;
+    let left = || {
+        let left = deadline.saturating_duration_since(Instant::now());
+        left.max(Duration::from_millis(1))
+    };
     // A thread that holds this lock is registering a session. It may never continue, if `exit()` was
     // called by a signal handler that interrupted it.
     let Some(sessions) = SESSIONS.try_lock_for(LIMIT / 10) else {
         return;
     };
     for core in sessions.iter().filter_map(Weak::upgrade) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        core.write_last(left.max(Duration::from_millis(1)));
+        act(&core, &left);
     }
 }
