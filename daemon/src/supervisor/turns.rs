@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const WINDOW: u64 = 100_000_000;
 /// Time after which a party that has wanted nothing gives up its turn.
 const QUIET: u64 = 4_000_000;
-/// How far a party can be behind the others, as [`Known::due`], so that it makes up for a few windows only.
+/// How far a party can be behind the others, as [`Known::due`], if the parts of all add up to 100. So a party makes up for
+/// a few windows only.
 const LAG: u64 = 4 * WINDOW;
 /// Longest wait for the kernels of the previous turn.
 const DRAIN: u64 = 30_000_000;
@@ -201,12 +202,15 @@ impl<K: Ord + Copy> Turns<K> {
             return;
         };
         let least = present().map(|known| known.due).min().unwrap_or(most);
+        // Parties whose parts add up to little gain much `due` in a window.
+        let all: u64 = present().map(|known| known.time).sum();
+        let lag = LAG.saturating_mul(100) / all.clamp(1, 100);
         self.base = self.base.max(least);
         // The smallest number is zero, so that the numbers do not grow for ever.
         let floor = self.base;
         self.base = 0;
         for known in self.known.values_mut() {
-            let due = known.due.max(most.saturating_sub(LAG));
+            let due = known.due.max(most.saturating_sub(lag));
             known.due = due.saturating_sub(floor);
         }
     }

@@ -168,6 +168,19 @@ proptest! {
     }
 }
 
+/// Parts that add up to little are kept as well as those that add up to 100.
+#[test]
+fn small_parts_are_kept_beside_a_lease_that_rests_now_and_then() {
+    for period in [60_000_000, 124_800_000, 500_000_000] {
+        let mut leases = [(); 3].map(|()| lease(1, 1_000_000));
+        leases[0].period = Some(period);
+        let length = 20_000_000_000;
+        run(&mut leases, length);
+        let [one, other] = [&leases[1], &leases[2]].map(|lease| percent(lease, length));
+        assert!((one - other).abs() < 2.0, "{one} and {other} of {period}");
+    }
+}
+
 #[test]
 fn a_party_alone_is_never_held_back() {
     let mut leases = [lease(10, 2_000_000)];
