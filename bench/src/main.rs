@@ -22,8 +22,9 @@
 //!   of one processor that do not disturb each other.
 //! - [`tenants`]: programs that share a device, natively, with a worker each, and with one worker for all.
 //! - [`scale`]: the device manager with a thousand simulated nodes and ten thousand clients.
+//! - [`sustainability`]: what failures cost a run, after a model; [`measured`]: times that other experiments measure for it.
 //! - [`nodes`]: their daemons on loopback; [`manager`]: a device manager; [`cables`]: daemons on an emulated network.
-//! - [`experiment`], [`bars`], [`png`], [`dealing`]: parts that the experiments share.
+//! - [`experiment`], [`bars`], [`lines`], [`png`], [`dealing`], [`random`], [`mpi`]: parts that the experiments share.
 //!
 //! [`secured`]: TLS for a node of the run.
 //!
@@ -40,9 +41,12 @@ mod devices;
 mod experiment;
 mod figures;
 mod iperf;
+mod lines;
 mod manager;
 mod mandelbrot;
 mod marks;
+mod measured;
+mod mpi;
 mod nodes;
 mod opencl;
 mod options;
@@ -52,6 +56,7 @@ mod png;
 mod probe;
 mod process;
 mod rails;
+mod random;
 mod report;
 mod rows;
 mod runner;
@@ -62,6 +67,7 @@ mod sharing;
 mod slices;
 mod socket;
 mod stages;
+mod sustainability;
 mod tenants;
 mod transfer;
 
@@ -135,6 +141,11 @@ enum Verb {
     /// One of these programs; started by the experiment
     #[command(hide = true)]
     Tenant(tenants::program::Arguments),
+    /// What failures cost a run and what tolerating them is worth, after a model, and the best interval for checkpoints
+    Sustainability(sustainability::Options),
+    /// A program whose session is parked; started by the experiment
+    #[command(hide = true)]
+    ParkingProgram(sustainability::parking::Arguments),
     /// The device manager with 1,000 simulated nodes and 10,000 clients
     ManagerScale(scale::Options),
     /// Prints how many devices a program finds; started by the experiments
@@ -199,6 +210,8 @@ fn main() -> ExitCode {
         Verb::Manager(options) => done(sharing::run(&options)),
         Verb::Sharing(options) => done(tenants::run(&options)),
         Verb::Tenant(arguments) => done(tenants::program::run(&arguments)),
+        Verb::Sustainability(options) => done(sustainability::run(&options)),
+        Verb::ParkingProgram(arguments) => done(sustainability::parking::run(&arguments)),
         Verb::ManagerScale(options) => scale::run(&options),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))

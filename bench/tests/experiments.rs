@@ -77,6 +77,28 @@ fn several_devices_reconstruct_the_same_image() {
 }
 
 #[test]
+fn the_calculator_reproduces_the_paper_and_measures_parking() {
+    // The experiment itself checks that a parked session has the same bytes afterwards.
+    let report = report("sustainability", &["--park=2", "--intervals=2000"], &[]);
+    let near = |value: &Value, wanted: f64| {
+        let value = value.as_f64().unwrap();
+        assert!((value - wanted).abs() < 1e-3 * wanted, "{value}, {wanted}");
+    };
+    near(&report["tolerated"]["interval"], 1920.0 * 60.0);
+    near(&report["saving"], 39.5 * 60.0);
+    near(&report["break_even"], 1.371);
+    assert_eq!(report["needs_checkpoints"], false);
+    assert!(report["claim"]["bound"].as_f64().unwrap() < 3.0);
+    let recommended = &report["recommendation"];
+    assert_eq!(recommended["parking"]["bytes"], 2 << 20);
+    let time = |name: &str| recommended["parking"][name].as_f64().unwrap();
+    near(
+        &recommended["interval"],
+        (2.0 * time("create") * 10_800.0).sqrt(),
+    );
+}
+
+#[test]
 fn a_manager_gives_each_application_a_device_of_its_own() {
     // The experiment itself checks that each application had its own device, and that all pictures are equal.
     let folder = tempfile::tempdir().unwrap();
