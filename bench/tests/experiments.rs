@@ -99,6 +99,50 @@ fn the_calculator_reproduces_the_paper_and_measures_parking() {
 }
 
 #[test]
+fn a_farm_and_mpi_compute_the_same_product() {
+    // The experiment itself checks every result, and that all are equal. Without MPI, the farm is alone.
+    let arguments = "--size=48 --multiplications=3 --nodes=1,3 --grains=5,48";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let report = report("matrix", &arguments, &[]);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        assert_eq!(row["farm"].as_array().unwrap().len(), 2);
+        assert_ne!(row["mpi"].is_null(), report["no_mpi"].is_null());
+    }
+}
+
+#[test]
+fn a_farm_survives_its_nodes_and_its_master() {
+    // With this seed, the first failures are those of a node and of the master. They wait until the farm is ready.
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("report.json");
+    let arguments = "matrix --rounds 1 --timeout 120 --size 48 --multiplications 250 --nodes 2 --grains 12 --seed 10 \
+                     --mtbf 2s --no-mpi";
+    let output = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(arguments.split_whitespace())
+        .arg("--json")
+        .arg(&json)
+        .arg("--plots")
+        .arg(folder.path())
+        .env_remove("OCL_ICD_VENDORS")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    assert!(text.contains("plain program, re-executed: not yet in Causeway"));
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let point = &report["sides"][0]["points"][0];
+    let count = |name: &str| point[name].as_u64().unwrap();
+    assert!(
+        count("fatal") >= 1 && count("failures") > count("fatal"),
+        "{point}"
+    );
+    assert!(folder.path().join("matrix-failures.svg").is_file());
+}
+
+#[test]
 fn a_manager_gives_each_application_a_device_of_its_own() {
     // The experiment itself checks that each application had its own device, and that all pictures are equal.
     let folder = tempfile::tempdir().unwrap();
