@@ -91,10 +91,12 @@ fn draw_chart(
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(52)
-        .build_cartesian_2d((first..last).log_scale(), 0.0..most * 1.25)?;
+        .build_cartesian_2d((first..last).log_scale(), 0.0..most * 1.45)?;
     context
         .configure_mesh()
         .x_desc(chart.x)
+        .x_labels(8)
+        .x_label_formatter(&|x| format!("{x}"))
         .y_desc(chart.y)
         .light_line_style(WHITE)
         .draw()?;

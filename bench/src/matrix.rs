@@ -6,7 +6,7 @@
 //!         └──────► mpirun ──► matrix_mpi                           one for each node
 //! ```
 //! - [`farm`]: the farm's core; pure. [`field`]: the matrices and their check; pure. [`schedule`]: failures; pure.
-//! - [`master`], [`crew`], [`worker`], [`frame`]: the farm's processes, and what they send each other.
+//! - [`master`], [`pool`], [`worker`], [`frame`]: the farm's processes, and what they send each other.
 //! - [`state`]: checkpoints; [`progress`]: what programs report; [`mpi`]: the peer.
 //! - [`trial`]: one run, with failures or without.
 //! - [`grains`]: the reference's figure 10, time by grain and nodes; [`failures`]: its figure 11, time by MTBF.
@@ -15,7 +15,6 @@
 //! the same matrix, which the host has checked.
 #![forbid(unsafe_code)]
 
-mod crew;
 mod failures;
 mod farm;
 mod field;
@@ -23,6 +22,7 @@ mod frame;
 mod grains;
 pub(crate) mod master;
 mod mpi;
+mod pool;
 mod progress;
 mod schedule;
 mod state;

@@ -6,8 +6,8 @@
 //! - [`parking`]: the one time that is measured here, of a session that is parked and taken back.
 //! - [`report`]: table, JSON, plot.
 //!
-//! The reference is Shi, Taifi, Khreishah, Wu: sustainable computing on a tuple switching network. Invariant: the report
-//! says of each time whether it was given or measured.
+//! The reference is the paper of Shi, Taifi, Khreishah and Wu on a tuple switching network. Invariant: the report says of
+//! each time whether it was given or measured.
 #![forbid(unsafe_code)]
 
 pub(crate) mod model;

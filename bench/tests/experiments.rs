@@ -113,14 +113,21 @@ fn a_farm_and_mpi_compute_the_same_product() {
 }
 
 #[test]
-fn a_farm_survives_its_nodes_and_its_master() {
-    // With this seed, the first failures are those of a node and of the master. They wait until the farm is ready.
+fn late_work_is_taken_again_and_counts_once() {
+    // All work is late before it can be finished, so idle workers take what others compute.
+    let arguments = "--size=48 --multiplications=5 --nodes=3 --grains=6 --late=1ms --no-mpi";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let report = report("matrix", &arguments, &[]);
+    assert_eq!(report["rows"][0]["farm"][0]["grain"], 6);
+}
+
+/// Runs a short chain of products whose processes are killed. Returns its report.
+fn chain_with_failures(arguments: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("report.json");
-    let arguments = "matrix --rounds 1 --timeout 120 --size 48 --multiplications 250 --nodes 2 --grains 12 --seed 10 \
-                     --mtbf 2s --no-mpi";
+    let chain = "matrix --rounds 1 --timeout 120 --size 48 --nodes 2 --grains 12";
     let output = Command::new(env!("CARGO_BIN_EXE_bench"))
-        .args(arguments.split_whitespace())
+        .args(chain.split(' ').chain(arguments.split(' ')))
         .arg("--json")
         .arg(&json)
         .arg("--plots")
@@ -132,14 +139,33 @@ fn a_farm_survives_its_nodes_and_its_master() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{errors}");
     assert!(text.contains("plain program, re-executed: not yet in Causeway"));
-    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    let point = &report["sides"][0]["points"][0];
+    assert!(folder.path().join("matrix-failures.svg").is_file());
+    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
+}
+
+#[test]
+fn a_farm_survives_its_nodes_and_its_master() {
+    // With this seed, the first failures are those of a node and of the master. They wait until the farm is ready.
+    let report = chain_with_failures("--multiplications 150 --seed 10 --mtbf 2s --no-mpi");
+    let point = &report["series"][0]["points"][0];
     let count = |name: &str| point[name].as_u64().unwrap();
     assert!(
         count("fatal") >= 1 && count("failures") > count("fatal"),
         "{point}"
     );
-    assert!(folder.path().join("matrix-failures.svg").is_file());
+}
+
+#[test]
+fn mpi_goes_on_from_its_checkpoint() {
+    // With this seed, the first failure comes before MPI is ready, and waits for that.
+    let report = chain_with_failures("--multiplications 100 --seed 2 --mtbf 20s");
+    let series = report["series"].as_array().unwrap();
+    let Some(mpi) = series.iter().find(|one| one["name"] == "MPI") else {
+        eprintln!("skipped: {}", report["no_mpi"]);
+        return;
+    };
+    let point = &mpi["points"][0];
+    assert!(point["fatal"].as_u64().unwrap() >= 1, "{point}");
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The reference's figure 11: the time until the result by the mean time between failures, and the model's curves.
 //!
 //! A run without failures gives the model its times. Then processes are killed: MPI's ranks, or the farm's nodes and
-//! master. Invariant: what is compared with the model is not part of the model's times, except X, which only failures
-//! show.
+//! master. Invariant: the model knows K1 and X from the runs with failures, and no elapsed time of theirs.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -29,15 +28,10 @@ pub(super) fn run(
     let common = &options.common;
     let mut times = options.mtbf.clone();
     times.sort_unstable();
-    let mut sides = Vec::new();
-    for program in [Program::Mpi, Program::Farm(grain)] {
-        if experiment.has(program) {
-            sides.push(measure(options, experiment, program, nodes, &times)?);
-        }
-    }
+    let series = measure(options, experiment, nodes, grain, &times)?;
     eprint!("\r{:50}\r", "");
     let plots = common.plots()?;
-    if let Some(loss) = sides.iter().find_map(|side| side.loss(nodes)) {
+    if let Some(loss) = series.iter().find_map(|line| line.loss(nodes)) {
         loss.write(plots)?;
     }
     let report = Report {
@@ -45,7 +39,7 @@ pub(super) fn run(
         nodes,
         rounds: common.rounds,
         cores: std::thread::available_parallelism().map_or(0, usize::from),
-        sides,
+        series,
         no_mpi: experiment.mpi.as_ref().err().cloned(),
     };
     print!("{report}");
@@ -54,47 +48,66 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Runs a program without failures, then with each mean time between them.
+/// Runs both programs in turn without failures, then with each mean time between them.
 fn measure(
     options: &Options,
     experiment: &mut Experiment,
-    program: Program,
     nodes: usize,
+    grain: usize,
     times: &[Duration],
-) -> Result<Side, Error> {
+) -> Result<Vec<Series>, Error> {
     let rounds = options.common.rounds;
-    let mut plain = Vec::new();
+    let programs = [Program::Mpi, Program::Farm(grain)];
+    let programs = programs
+        .into_iter()
+        .filter(|program| experiment.has(*program));
+    let programs: Vec<Program> = programs.collect();
+    let mut plain = vec![Vec::new(); programs.len()];
     for round in 1..=rounds {
-        eprint!("\rround {round}: {program:?}, no failures      ");
-        plain.push(experiment.once(program, nodes, f64::INFINITY, None)?);
+        for (program, runs) in programs.iter().zip(&mut plain) {
+            eprint!("\rround {round}: {program:?}, no failures      ");
+            runs.push(experiment.once(*program, nodes, f64::INFINITY, None)?);
+        }
     }
-    let mut side = Side::new(program, nodes, &plain);
+    let new = |(program, runs): (&Program, &Vec<Outcome>)| Series::new(*program, nodes, runs);
+    let mut series: Vec<Series> = programs.iter().zip(&plain).map(new).collect();
     for mtbf in times {
-        let mut point = Point::new(&side, *mtbf);
+        for line in &mut series {
+            let point = Point::new(line, *mtbf);
+            line.points.push(point);
+        }
         for round in 1..=rounds {
-            eprint!("\rround {round}: {program:?}, {mtbf:?}      ");
             // Both programs meet the same failures.
             let seed = u64::from(options.seed) * 1000 + u64::from(round);
-            let schedule = Schedule::new(*mtbf, seed);
-            let run = experiment.once(program, nodes, point.interval, Some(schedule))?;
-            point.add(&run);
-            side.losses.extend(run.losses);
+            for (program, line) in programs.iter().zip(&mut series) {
+                eprint!("\rround {round}: {program:?}, MTBF {mtbf:?}      ");
+                let schedule = Schedule::new(*mtbf, seed);
+                let interval = line
+                    .points
+                    .last()
+                    .map_or(f64::INFINITY, |point| point.interval);
+                let run = experiment.once(*program, nodes, interval, Some(schedule))?;
+                line.add(run);
+            }
         }
-        side.points.push(point);
     }
-    side.apply_model();
-    Ok(side)
+    for line in &mut series {
+        line.apply_model();
+    }
+    Ok(series)
 }
 
-/// One program.
+/// The runs of one program.
 #[derive(Debug, Serialize)]
-struct Side {
+struct Series {
     name: &'static str,
     workers: Workers,
     /// The processes of which one is killed at each failure.
     processes: usize,
-    /// From the start until all devices are ready, in seconds. The model takes this for K1.
+    /// From the start until all devices are ready, in seconds.
     start: f64,
+    /// K1: from a fatal failure until all devices are ready again, in seconds; the start, if no failure was fatal.
+    recovery: f64,
     /// T: from the first product to the result without failures, in seconds.
     computation: f64,
     /// K0: a checkpoint, in seconds.
@@ -131,8 +144,8 @@ struct Point {
     recoveries: Vec<f64>,
 }
 
-impl Side {
-    fn new(program: Program, nodes: usize, plain: &[Outcome]) -> Side {
+impl Series {
+    fn new(program: Program, nodes: usize, plain: &[Outcome]) -> Series {
         let middle = |pick: fn(&Outcome) -> f64| {
             let values: Vec<f64> = plain.iter().map(pick).collect();
             median(&values).unwrap_or_default()
@@ -146,11 +159,12 @@ impl Side {
             // The nodes and the master.
             Program::Farm(_) => ("farm", Workers::Tolerated, nodes + 1),
         };
-        Side {
+        Series {
             name,
             workers,
             processes,
             start: middle(|run| run.start),
+            recovery: middle(|run| run.start),
             computation: middle(|run| run.computation),
             checkpoint: median(&checkpoints).unwrap_or_default(),
             losses: Vec::new(),
@@ -164,7 +178,7 @@ impl Side {
         Model {
             mtbf,
             create: self.checkpoint,
-            recover: self.start,
+            recover: self.recovery,
             loss: self.loss,
             processors: self.processes as f64,
         }
@@ -175,8 +189,19 @@ impl Side {
         self.start + self.computation * self.model(mtbf).cost(self.workers)
     }
 
-    /// Fills in what the model says, once all losses are known.
+    /// Adds a run to the last point.
+    fn add(&mut self, run: Outcome) {
+        if let Some(point) = self.points.last_mut() {
+            point.add(&run);
+        }
+        self.losses.extend(run.losses);
+    }
+
+    /// Fills in what the model says, once all losses and recoveries are known.
     fn apply_model(&mut self) {
+        let recoveries = self.points.iter().flat_map(|point| &point.recoveries);
+        let recoveries: Vec<f64> = recoveries.copied().collect();
+        self.recovery = median(&recoveries).unwrap_or(self.recovery);
         if !self.losses.is_empty() {
             let sum: f64 = self.losses.iter().sum();
             let workers = self.processes - 1;
@@ -209,13 +234,13 @@ impl Side {
 }
 
 impl Point {
-    fn new(side: &Side, mtbf: Duration) -> Point {
+    fn new(line: &Series, mtbf: Duration) -> Point {
         let mtbf = mtbf.as_secs_f64();
-        let model = side.model(mtbf);
+        let model = line.model(mtbf);
         Point {
             mtbf,
-            interval: model.interval(side.workers),
-            failures_per_interval: model.failures_per_interval(side.workers),
+            interval: model.interval(line.workers),
+            failures_per_interval: model.failures_per_interval(line.workers),
             elapsed: Vec::new(),
             model: 0.0,
             failures: 0,
@@ -245,7 +270,7 @@ struct Report {
     nodes: usize,
     rounds: u16,
     cores: usize,
-    sides: Vec<Side>,
+    series: Vec<Series>,
     /// Why MPI was not measured.
     no_mpi: Option<String>,
 }
@@ -256,19 +281,19 @@ const MISSING: &str = "plain program, re-executed: not yet in Causeway";
 impl Report {
     fn draw(&self, folder: &Path) -> Result<PathBuf, Error> {
         let mut curves = Vec::new();
-        for (colour, side) in self.sides.iter().enumerate() {
-            let measured = side.points.iter().map(|point| (point.mtbf, point.middle()));
+        for (colour, line) in self.series.iter().enumerate() {
+            let measured = line.points.iter().map(|point| (point.mtbf, point.middle()));
             curves.push(Curve {
-                name: format!("{}, measured", side.name),
+                name: format!("{}, measured", line.name),
                 colour,
                 style: Style::Measured,
                 points: measured.collect(),
             });
             curves.push(Curve {
-                name: format!("{}, model", side.name),
+                name: format!("{}, model", line.name),
                 colour,
                 style: Style::Limit,
-                points: side.curve.clone(),
+                points: line.curve.clone(),
             });
         }
         curves.push(Curve {
@@ -307,31 +332,32 @@ impl fmt::Display for Report {
         writeln!(f, "{MISSING}")?;
         writeln!(
             f,
-            "\n| without failures | start (K1) | computation (T) | checkpoint (K0) | loss of a node (X) |\n|---|---|---|---|---|"
+            "\n| | start | computation (T) | checkpoint (K0) | recovery (K1) | loss of a node (X) |\n|---|---|---|---|---|---|"
         )?;
-        for side in &self.sides {
-            let loss = match side.losses.len() {
+        for line in &self.series {
+            let loss = match line.losses.len() {
                 0 => "–".to_owned(),
-                count => format!("{}, mean of {count}", seconds(side.loss)),
+                count => format!("{}, mean of {count}", seconds(line.loss)),
             };
             writeln!(
                 f,
-                "| {} | {} | {} | {} | {loss} |",
-                side.name,
-                seconds(side.start),
-                seconds(side.computation),
-                seconds(side.checkpoint)
+                "| {} | {} | {} | {} | {} | {loss} |",
+                line.name,
+                seconds(line.start),
+                seconds(line.computation),
+                seconds(line.checkpoint),
+                seconds(line.recovery)
             )?;
         }
         writeln!(
             f,
-            "\n| MTBF | program | time: median (range) | model | failures, fatal ones | interval, checkpoints | recovery \
-             |\n|---|---|---|---|---|---|---|"
+            "\n| MTBF | program | time: median (range) | model | failures, fatal ones | interval, checkpoints \
+             |\n|---|---|---|---|---|---|"
         )?;
-        let points = self.sides.first().map_or(0, |side| side.points.len());
+        let points = self.series.first().map_or(0, |line| line.points.len());
         for place in 0..points {
-            for side in &self.sides {
-                side.points[place].write(f, side.name)?;
+            for line in &self.series {
+                line.points[place].write(f, line.name)?;
             }
         }
         Ok(())
@@ -341,7 +367,6 @@ impl fmt::Display for Report {
 impl Point {
     fn write(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
         let ends = self.elapsed.iter().copied();
-        let recovery = median(&self.recoveries).map_or("–".to_owned(), seconds);
         // The model assumes one fatal failure in an interval at most.
         let doubt = if self.failures_per_interval > 1.0 {
             " (beyond its assumption)"
@@ -350,7 +375,7 @@ impl Point {
         };
         writeln!(
             f,
-            "| {} s | {name} | {} ({} to {}) | {}{doubt} | {}, {} | {}, {} | {recovery} |",
+            "| {} s | {name} | {} ({} to {}) | {}{doubt} | {}, {} | {}, {} |",
             self.mtbf,
             seconds(self.middle()),
             seconds(ends.clone().fold(f64::INFINITY, f64::min)),
@@ -380,24 +405,24 @@ mod tests {
 
     #[test]
     fn the_models_times_come_from_runs_without_failures() {
-        let mut side = Side::new(Program::Mpi, 4, &[plain()]);
-        side.points.push(Point::new(&side, Duration::from_secs(10)));
-        side.points.push(Point::new(&side, Duration::from_secs(40)));
-        side.apply_model();
+        let mut line = Series::new(Program::Mpi, 4, &[plain()]);
+        line.points.push(Point::new(&line, Duration::from_secs(10)));
+        line.points.push(Point::new(&line, Duration::from_secs(40)));
+        line.apply_model();
         // √(2 · 0.02 · 10), and 1 + 10 · (1 + √(2 · 0.02 / 10) + 1 / 10).
-        let point = &side.points[0];
+        let point = &line.points[0];
         assert!((point.interval - 0.4f64.sqrt()).abs() < 1e-9);
         assert!((point.model - (1.0 + 10.0 * (1.1 + 0.004f64.sqrt()))).abs() < 1e-9);
-        assert!(side.points[1].model < point.model);
-        assert_eq!(side.curve[0], (10.0, point.model));
-        assert!(side.curve.last().unwrap().0 >= 40.0);
-        assert!(side.loss(4).is_none());
+        assert!(line.points[1].model < point.model);
+        assert_eq!(line.curve[0], (10.0, point.model));
+        assert!(line.curve.last().unwrap().0 >= 40.0);
+        assert!(line.loss(4).is_none());
     }
 
     #[test]
     fn a_lost_node_costs_the_farm_its_share() {
-        let mut side = Side::new(Program::Farm(8), 4, &[plain()]);
-        let mut point = Point::new(&side, Duration::from_secs(10));
+        let mut line = Series::new(Program::Farm(8), 4, &[plain()]);
+        let point = Point::new(&line, Duration::from_secs(10));
         let run = Outcome {
             elapsed: 15.0,
             losses: vec![0.5, 1.5],
@@ -405,15 +430,14 @@ mod tests {
             failures: 3,
             ..plain()
         };
-        point.add(&run);
-        side.losses.extend(run.losses);
-        side.points.push(point);
-        side.apply_model();
-        assert_eq!(side.loss, 0.25);
-        assert_eq!((side.points[0].failures, side.points[0].fatal), (3, 1));
+        line.points.push(point);
+        line.add(run);
+        line.apply_model();
+        assert_eq!(line.loss, 0.25);
+        assert_eq!((line.points[0].failures, line.points[0].fatal), (3, 1));
         // α1 = 1 / 50, α2 = 4 / 50.
-        let cost = 1.0 + (2.0 * 0.02 / 50.0f64).sqrt() + 1.0 / 50.0 + 4.0 / 50.0 * 0.25;
-        assert!((side.points[0].model - (1.0 + 10.0 * cost)).abs() < 1e-9);
-        assert_eq!(side.loss(4).unwrap().count, 2);
+        let cost = 1.0 + (2.0 * 0.02 / 50.0f64).sqrt() + 0.7 / 50.0 + 4.0 / 50.0 * 0.25;
+        assert!((line.points[0].model - (1.0 + 10.0 * cost)).abs() < 1e-9);
+        assert_eq!(line.loss(4).unwrap().count, 2);
     }
 }

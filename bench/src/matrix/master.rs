@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::crew::{Crew, Event};
 use super::farm::{Farm, Name, WorkerId};
 use super::field;
 use super::frame::Frame;
+use super::pool::{Event, Pool};
 use super::progress::Progress;
 use super::state::State;
 
@@ -92,7 +92,7 @@ fn save(state: &State, arguments: &Arguments) -> Result<(), Error> {
 
 struct Master {
     farm: Farm,
-    crew: Crew,
+    pool: Pool,
     /// Workers that wait for work.
     idle: BTreeSet<WorkerId>,
     /// Lost workers, with the time when they took their last work.
@@ -110,7 +110,7 @@ impl Master {
         let late = Duration::try_from_secs_f64(arguments.late)?;
         Ok(Master {
             farm: Farm::new(late),
-            crew: Crew::start(&arguments.servers, factor, arguments.size, arguments.grain)?,
+            pool: Pool::start(&arguments.servers, factor, arguments.size, arguments.grain)?,
             idle: BTreeSet::new(),
             lost: BTreeMap::new(),
             begin: Instant::now(),
@@ -126,7 +126,7 @@ impl Master {
     }
 
     fn wait_until_ready(&mut self) -> Result<(), Error> {
-        while self.idle.len() < self.crew.count() {
+        while self.idle.len() < self.pool.count() {
             if let Some((worker, event)) = self.next_event()? {
                 self.apply(worker, event, &mut [])?;
             }
@@ -161,7 +161,7 @@ impl Master {
             let to = matrix.len().min(from + self.grain * self.size);
             let rows = matrix[from..to].to_vec();
             self.idle.remove(&worker);
-            self.crew.give(worker, Frame { name, rows });
+            self.pool.give(worker, Frame { name, rows });
         }
     }
 
@@ -169,7 +169,7 @@ impl Master {
     fn next_event(&mut self) -> Result<Option<(WorkerId, Event)>, Error> {
         let late = self.farm.next_late().unwrap_or(Duration::MAX);
         let patience = late.saturating_sub(self.now()).min(self.silence);
-        let event = self.crew.next_within(patience);
+        let event = self.pool.next_within(patience);
         match &event {
             Some((_, Event::Ready | Event::Result(_))) => self.heard = Instant::now(),
             _ if self.heard.elapsed() > self.silence => {

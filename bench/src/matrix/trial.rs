@@ -58,13 +58,17 @@ pub(super) struct Outcome {
 
 /// One run.
 pub(super) struct Trial<'a> {
+    /// The daemons, which failures restart.
     pub(super) nodes: &'a mut Nodes,
+    /// What is computed.
     pub(super) chain: &'a Chain,
+    /// The program that computes it.
     pub(super) side: Side<'a>,
     /// The number of nodes.
     pub(super) count: usize,
     /// Seconds between checkpoints; infinite for none.
     pub(super) interval: f64,
+    /// Timeout for the run.
     pub(super) limit: Duration,
 }
 

@@ -16,6 +16,7 @@ use crate::measured::{Loss, Parking};
 
 /// What the report is made of. All times are in seconds.
 pub(super) struct Given {
+    /// The system and the program.
     pub(super) model: Model,
     /// S.
     pub(super) slowdown: f64,
@@ -23,15 +24,19 @@ pub(super) struct Given {
     pub(super) run: f64,
     /// Intervals of each simulated run.
     pub(super) intervals: u32,
+    /// The seed of the simulated failures.
     pub(super) seed: u64,
+    /// The curves of the plot.
     pub(super) overheads: Vec<Overhead>,
+    /// The last measured parking.
     pub(super) parking: Option<Parking>,
+    /// What a lost node cost a farm when it was last measured.
     pub(super) loss: Option<Loss>,
 }
 
 /// What the model says of one kind of program.
 #[derive(Debug, Serialize)]
-struct Side {
+struct Costs {
     /// The best interval between checkpoints, in seconds.
     interval: f64,
     /// Time over the time without failures.
@@ -67,10 +72,14 @@ struct Claim {
 struct Recommendation {
     /// The times that it is made of.
     model: Model,
-    /// In seconds.
+    /// Seconds, if every failure is fatal.
     interval: f64,
     /// Time over the time without failures.
     cost: f64,
+    /// Seconds, for the one critical process of a program that tolerates failures of workers.
+    tolerated_interval: f64,
+    /// Time over the time without failures.
+    tolerated_cost: f64,
     parking: Parking,
     loss: Option<Loss>,
 }
@@ -82,8 +91,8 @@ pub(super) struct Report {
     slowdown: f64,
     run: f64,
     intervals: u32,
-    fatal: Side,
-    tolerated: Side,
+    fatal: Costs,
+    tolerated: Costs,
     break_even: f64,
     /// Seconds that each tolerated failure saves.
     saving: f64,
@@ -96,9 +105,9 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(given: Given) -> Report {
         let model = given.model;
-        let side = |workers| {
+        let costs = |workers| {
             let run = |failures| simulate(&model, workers, failures, given.intervals, given.seed);
-            Side {
+            Costs {
                 interval: model.interval(workers),
                 cost: model.cost(workers),
                 simulated_once: (workers == Workers::Fatal).then(|| run(Failures::OncePerInterval)),
@@ -111,8 +120,8 @@ impl Report {
             slowdown: given.slowdown,
             run: given.run,
             intervals: given.intervals,
-            fatal: side(Workers::Fatal),
-            tolerated: side(Workers::Tolerated),
+            fatal: costs(Workers::Fatal),
+            tolerated: costs(Workers::Tolerated),
             break_even: model.break_even(),
             saving: model.saving(model.interval(Workers::Fatal)),
             needs_checkpoints: model.needs_checkpoints(given.run),
@@ -199,6 +208,8 @@ impl Recommendation {
             model,
             interval: model.interval(Workers::Fatal),
             cost: model.cost(Workers::Fatal),
+            tolerated_interval: model.interval(Workers::Tolerated),
+            tolerated_cost: model.cost(Workers::Tolerated),
             parking,
             loss,
         }
@@ -227,7 +238,7 @@ impl fmt::Display for Report {
             model.processors,
             self.intervals
         )?;
-        self.write_sides(f)?;
+        self.write_costs(f)?;
         writeln!(
             f,
             "\nS*: tolerating failures is worth a slowdown of up to {:.3}; each tolerated failure saves {}",
@@ -247,33 +258,34 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    fn write_sides(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_costs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "| | every failure is fatal | failures of workers are tolerated |\n|---|---|---|"
         )?;
         let (fatal, tolerated) = (&self.fatal, &self.tolerated);
-        let mut line = |name: &str, text: &dyn Fn(&Side) -> String| {
+        let mut line = |name: &str, text: &dyn Fn(&Costs) -> String| {
             writeln!(f, "| {name} | {} | {} |", text(fatal), text(tolerated))
         };
-        line("best interval between checkpoints", &|side| {
-            long(side.interval)
+        line("best interval between checkpoints", &|costs| {
+            long(costs.interval)
         })?;
-        line("fatal failures in an interval", &|side| {
-            format!("{:.3}", side.failures_per_interval)
+        line("fatal failures in an interval", &|costs| {
+            format!("{:.3}", costs.failures_per_interval)
         })?;
-        line("time over the time without failures", &|side| {
-            format!("{:.3}", side.cost)
+        line("time over the time without failures", &|costs| {
+            format!("{:.3}", costs.cost)
         })?;
         line(
             "the same, simulated, one failure an interval at most",
-            &|side| {
-                side.simulated_once
+            &|costs| {
+                costs
+                    .simulated_once
                     .map_or("–".to_owned(), |cost| format!("{cost:.3}"))
             },
         )?;
-        line("the same, simulated, any failures", &|side| {
-            format!("{:.3}", side.simulated)
+        line("the same, simulated, any failures", &|costs| {
+            format!("{:.3}", costs.simulated)
         })
     }
 
@@ -360,12 +372,16 @@ impl Report {
             );
         };
         let Recommendation { model, parking, .. } = recommendation;
+        let percent = |cost: f64| format!("{:.2} % of the run", (cost - 1.0) * 100.0);
         writeln!(
             f,
-            "\nRecommended on this machine: a checkpoint each {}, for an MTBF of {}. It costs {:.2} % of the run.",
-            long(recommendation.interval),
+            "\nRecommended on this machine, for an MTBF of {}:\n- If every failure is fatal: a checkpoint each {}, which \
+             costs {}.\n- If failures of workers are tolerated: one of the critical process each {}, which costs {}.",
             long(model.mtbf),
-            (recommendation.cost - 1.0) * 100.0
+            long(recommendation.interval),
+            percent(recommendation.cost),
+            long(recommendation.tolerated_interval),
+            percent(recommendation.tolerated_cost)
         )?;
         writeln!(
             f,
@@ -396,7 +412,10 @@ impl Report {
                 long(model.loss)
             )?,
         }
-        writeln!(f, "- The MTBF is given, not measured.")
+        writeln!(
+            f,
+            "- The MTBF and the number of processes are given, not measured."
+        )
     }
 }
 
@@ -458,7 +477,10 @@ mod tests {
         };
         let text = report(3.0, Some(parking.clone()), None).to_string();
         // √(2 · 0.5 s · 10,800 s).
-        assert!(text.contains("a checkpoint each 103.923 s"), "{text}");
+        assert!(
+            text.contains("a checkpoint each 103.923 s, which costs"),
+            "{text}"
+        );
         assert!(text.contains("X = 30.000 s is not measured"), "{text}");
         let loss = Loss {
             seconds: 0.4,

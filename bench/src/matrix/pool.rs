@@ -28,13 +28,13 @@ pub(super) enum Event {
 }
 
 /// The workers.
-pub(super) struct Crew {
+pub(super) struct Pool {
     work: Vec<Sender<Frame>>,
     events: Receiver<(WorkerId, Event)>,
 }
 
 /// What a worker's thread needs to start its process.
-struct Post {
+struct WorkerThread {
     worker: WorkerId,
     server: String,
     factor: Arc<Vec<f32>>,
@@ -44,23 +44,23 @@ struct Post {
     events: Sender<(WorkerId, Event)>,
 }
 
-impl Crew {
+impl Pool {
     /// Starts a worker for each server.
     pub(super) fn start(
         servers: &[String],
         factor: Vec<f32>,
         size: usize,
         grain: usize,
-    ) -> io::Result<Crew> {
+    ) -> io::Result<Pool> {
         let factor = Arc::new(factor);
         let (sender, events) = channel();
-        let mut crew = Crew {
+        let mut pool = Pool {
             work: Vec::new(),
             events,
         };
         for (number, server) in servers.iter().enumerate() {
             let (give, work) = channel();
-            let post = Post {
+            let thread = WorkerThread {
                 worker: WorkerId(number),
                 server: server.clone(),
                 factor: Arc::clone(&factor),
@@ -71,10 +71,10 @@ impl Crew {
             };
             std::thread::Builder::new()
                 .name(format!("worker-{number}"))
-                .spawn(move || post.keep())?;
-            crew.work.push(give);
+                .spawn(move || thread.keep())?;
+            pool.work.push(give);
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     /// The number of workers.
@@ -82,9 +82,9 @@ impl Crew {
         self.work.len()
     }
 
-    /// Gives work to a worker. If the worker has just ended, the next process of its post gets the work.
+    /// Gives work to a worker. If the worker has just ended, the next process of its thread gets the work.
     pub(super) fn give(&self, worker: WorkerId, work: Frame) {
-        // A thread ends only with the crew.
+        // A thread ends only with the pool.
         let _ = self.work[worker.0].send(work);
     }
 
@@ -94,8 +94,8 @@ impl Crew {
     }
 }
 
-impl Post {
-    /// Keeps the worker running until the crew ends.
+impl WorkerThread {
+    /// Keeps the worker running until the pool ends.
     fn keep(self) {
         loop {
             let Err(error) = self.serve() else {
@@ -108,12 +108,12 @@ impl Post {
         }
     }
 
-    /// Whether the crew still listens.
+    /// Whether the pool still listens.
     fn report(&self, event: Event) -> bool {
         self.events.send((self.worker, event)).is_ok()
     }
 
-    /// Runs one process to the end of the crew, or of the process, which is an error.
+    /// Runs one process to the end of the pool, or of the process, which is an error.
     fn serve(&self) -> io::Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
         command
