@@ -140,7 +140,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         };
     }
     let most = counts.iter().copied().max().unwrap_or(1);
-    let grains = grains(options, size, most)?;
+    let grains = chosen_grains(options, size, most)?;
     let default = if options.mtbf.is_empty() { 10 } else { 400 };
     let mut experiment = Experiment::start(options, size, most, default)?;
     if options.mtbf.is_empty() {
@@ -151,7 +151,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
 }
 
 /// The grains to measure, at least one. Each is a whole part of the rows, or as given.
-fn grains(options: &Options, size: usize, nodes: usize) -> Result<Vec<usize>, Error> {
+fn chosen_grains(options: &Options, size: usize, nodes: usize) -> Result<Vec<usize>, Error> {
     let given: Vec<usize> = options.grains.iter().copied().map(usize::from).collect();
     if let Some(large) = given.iter().find(|grain| **grain > size) {
         return Err(

@@ -5,6 +5,7 @@
 //! started, because `mpirun` is there.
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,13 +20,23 @@ pub(crate) fn compile(folder: &Path, name: &str, text: &str) -> Result<PathBuf, 
         .args([&program, &source])
         .arg("-lOpenCL")
         .output()
-        .map_err(|error| format!("mpicc: {error}"))?;
+        .map_err(|error| missing("mpicc", &error))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
     match Command::new("mpirun").arg("--version").output() {
         Ok(_) => Ok(program),
-        Err(error) => Err(format!("mpirun: {error}")),
+        Err(error) => Err(missing("mpirun", &error)),
+    }
+}
+
+/// Why a part of MPI cannot be started.
+fn missing(part: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("{part} is missing; openmpi-bin and libopenmpi-dev have it")
+        }
+        _ => format!("{part}: {error}"),
     }
 }
 

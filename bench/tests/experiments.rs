@@ -114,11 +114,15 @@ fn a_farm_and_mpi_compute_the_same_product() {
 
 #[test]
 fn late_work_is_taken_again_and_counts_once() {
-    // All work is late before it can be finished, so idle workers take what others compute.
-    let arguments = "--size=48 --multiplications=5 --nodes=3 --grains=6 --late=1ms --no-mpi";
+    // All work is late before it can be finished, so idle workers take what others compute. MPI is not found.
+    let arguments = "--size=48 --multiplications=5 --nodes=3 --grains=6 --late=1ms";
     let arguments: Vec<&str> = arguments.split(' ').collect();
-    let report = report("matrix", &arguments, &[]);
+    let report = report("matrix", &arguments, &[("PATH", "/nonexistent")]);
     assert_eq!(report["rows"][0]["farm"][0]["grain"], 6);
+    assert_eq!(
+        report["no_mpi"],
+        "mpicc is missing; openmpi-bin and libopenmpi-dev have it"
+    );
 }
 
 /// Runs a short chain of products whose processes are killed. Returns its report.

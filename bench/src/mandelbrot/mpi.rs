@@ -1,6 +1,6 @@
 //! The peer: the same picture by MPI and OpenCL, `programs/mandelbrot_mpi.c`, on this machine.
 //!
-//! [`mpi`](crate::mpi) compiles and starts it. Invariant: every rank is given the same picture.
+//! [`mpi`] compiles and starts it. Invariant: every rank is given the same picture.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};

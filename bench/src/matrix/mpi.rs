@@ -1,6 +1,6 @@
 //! The peer: the same chain by MPI and OpenCL, `programs/matrix_mpi.c`, with checkpoints of its own.
 //!
-//! [`mpi`](crate::mpi) compiles and starts it. Invariant: the kernel is the farm's.
+//! [`mpi`] compiles and starts it. Invariant: the kernel is the farm's.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
