@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use crate::mandelbrot::picture::View;
-use crate::osem::phantom::Random;
+use crate::random::Random;
 
 /// Half a mebibyte of pixels.
 const VIEW: View = View {

@@ -22,8 +22,10 @@
 //!   of one processor that do not disturb each other.
 //! - [`tenants`]: programs that share a device, natively, with a worker each, and with one worker for all.
 //! - [`scale`]: the device manager with a thousand simulated nodes and ten thousand clients.
+//! - [`sustainability`]: what failures cost a run, after a model; [`matrix`]: a chain of matrix products by a farm and
+//!   by MPI, with processes that are killed. [`measured`]: times that one of them measures for the other.
 //! - [`nodes`]: their daemons on loopback; [`manager`]: a device manager; [`cables`]: daemons on an emulated network.
-//! - [`experiment`], [`bars`], [`png`], [`dealing`]: parts that the experiments share.
+//! - [`experiment`], [`bars`], [`lines`], [`png`], [`dealing`], [`random`], [`mpi`]: parts that the experiments share.
 //!
 //! [`secured`]: TLS for a node of the run.
 //!
@@ -40,9 +42,13 @@ mod devices;
 mod experiment;
 mod figures;
 mod iperf;
+mod lines;
 mod manager;
 mod mandelbrot;
 mod marks;
+mod matrix;
+mod measured;
+mod mpi;
 mod nodes;
 mod opencl;
 mod options;
@@ -52,6 +58,7 @@ mod png;
 mod probe;
 mod process;
 mod rails;
+mod random;
 mod report;
 mod rows;
 mod runner;
@@ -62,6 +69,7 @@ mod sharing;
 mod slices;
 mod socket;
 mod stages;
+mod sustainability;
 mod tenants;
 mod transfer;
 
@@ -135,6 +143,19 @@ enum Verb {
     /// One of these programs; started by the experiment
     #[command(hide = true)]
     Tenant(tenants::program::Arguments),
+    /// What failures cost a run and what tolerating them is worth, after a model, and the best interval for checkpoints
+    Sustainability(sustainability::Options),
+    /// A program whose session is parked; started by the experiment
+    #[command(hide = true)]
+    ParkingProgram(sustainability::parking::Arguments),
+    /// A chain of matrix products by a farm and by MPI; with --mtbf, with processes that are killed
+    Matrix(matrix::Options),
+    /// The farm's master; started by the experiment
+    #[command(hide = true)]
+    MatrixMaster(matrix::master::Arguments),
+    /// A worker of the farm; started by its master
+    #[command(hide = true)]
+    MatrixWorker(matrix::worker::Arguments),
     /// The device manager with 1,000 simulated nodes and 10,000 clients
     ManagerScale(scale::Options),
     /// Prints how many devices a program finds; started by the experiments
@@ -199,6 +220,11 @@ fn main() -> ExitCode {
         Verb::Manager(options) => done(sharing::run(&options)),
         Verb::Sharing(options) => done(tenants::run(&options)),
         Verb::Tenant(arguments) => done(tenants::program::run(&arguments)),
+        Verb::Sustainability(options) => done(sustainability::run(&options)),
+        Verb::ParkingProgram(arguments) => done(sustainability::parking::run(&arguments)),
+        Verb::Matrix(options) => done(matrix::run(&options)),
+        Verb::MatrixMaster(arguments) => done(matrix::master::run(&arguments)),
+        Verb::MatrixWorker(arguments) => done(matrix::worker::run(&arguments)),
         Verb::ManagerScale(options) => scale::run(&options),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde::de::DeserializeOwned;
 
 use crate::setup::{Build, Process, set_vendors};
@@ -46,20 +47,46 @@ impl Driver {
     }
 }
 
+/// How daemons are started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    /// Environment variables of the daemons, and of programs that use the drivers themselves.
+    pub(crate) variables: Vec<(&'static str, String)>,
+    /// Whether daemons park their sessions when they are told to end.
+    pub(crate) parks: bool,
+}
+
+/// A daemon that runs, or that has been killed and may be started anew.
+struct Daemon {
+    process: Option<Process>,
+    address: String,
+}
+
 /// Daemons. The first one is node 0.
 pub(crate) struct Nodes {
     build: Build,
     driver: Driver,
+    settings: Settings,
     vendors: Option<PathBuf>,
     /// The client's library, which is looked for only if there are daemons.
     client: Option<PathBuf>,
-    daemons: Vec<(Process, String)>,
+    daemons: Vec<Daemon>,
     limit: Duration,
 }
 
 impl Nodes {
     /// Starts `count` daemons.
     pub(crate) fn start(driver: Driver, count: usize, limit: Duration) -> io::Result<Nodes> {
+        Nodes::start_with(driver, count, limit, Settings::default())
+    }
+
+    /// Starts `count` daemons with these settings.
+    pub(crate) fn start_with(
+        driver: Driver,
+        count: usize,
+        limit: Duration,
+        settings: Settings,
+    ) -> io::Result<Nodes> {
         let build = Build::find()?;
         let vendors = match &driver {
             Driver::Fake(_) => Some(build.vendors("fake", "libfake_opencl.so")?),
@@ -68,32 +95,79 @@ impl Nodes {
         let client = (count > 0)
             .then(|| build.vendors("causeway", "libcauseway.so"))
             .transpose()?;
-        let mut daemons = Vec::with_capacity(count);
-        for node in 0..count {
-            let variables = match &driver {
-                Driver::Fake(config) => ["FAKE_OPENCL_CONFIG", "CAUSEWAYD_SANDBOX_READ"]
-                    .map(|name| (name, config.display().to_string()))
-                    .to_vec(),
-                Driver::Native { devices, .. } => vec![(
-                    "CUDA_VISIBLE_DEVICES",
-                    (node % (*devices).max(1)).to_string(),
-                )],
-            };
-            daemons.push(build.daemon_with(vendors.as_deref(), &variables)?);
-        }
-        Ok(Nodes {
+        let mut nodes = Nodes {
             build,
             driver,
+            settings,
             vendors,
             client,
-            daemons,
+            daemons: Vec::with_capacity(count),
             limit,
-        })
+        };
+        for node in 0..count {
+            let mut command = nodes.daemon_command(node, "127.0.0.1:0")?;
+            let (process, address) = Build::listening(&mut command)?;
+            let process = Some(process);
+            nodes.daemons.push(Daemon { process, address });
+        }
+        Ok(nodes)
+    }
+
+    fn daemon_command(&self, node: usize, listen: &str) -> io::Result<Command> {
+        let mut command = (self.build).daemon_command(listen, self.vendors.as_deref())?;
+        match &self.driver {
+            Driver::Fake(config) => {
+                for name in ["FAKE_OPENCL_CONFIG", "CAUSEWAYD_SANDBOX_READ"] {
+                    command.env(name, config);
+                }
+            }
+            Driver::Native { devices, .. } => {
+                let device = node % (*devices).max(1);
+                command.env("CUDA_VISIBLE_DEVICES", device.to_string());
+            }
+        }
+        command.envs(self.settings.variables.iter().cloned());
+        if self.settings.parks {
+            let parked = self.scratch().join(format!("parked-{node}"));
+            command.arg("--survival-dir").arg(parked);
+        }
+        Ok(command)
     }
 
     /// Kills the last daemon. Its workers end with it.
     pub(crate) fn lose_last(&mut self) {
         self.daemons.pop();
+    }
+
+    /// Sends a signal to a node's daemon, if it runs.
+    pub(crate) fn signal(&self, node: usize, signal: Signal) -> io::Result<()> {
+        let process = self.daemons[node].process.as_ref();
+        process.map_or(Ok(()), |process| process.signal(signal))
+    }
+
+    /// Waits for the end of a node's daemon, which must have been told to end.
+    pub(crate) fn wait_for_end(&mut self, node: usize) -> io::Result<()> {
+        match self.daemons[node].process.take() {
+            Some(mut process) => process.wait().map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a node's daemon anew, at the same address. A daemon that still runs is killed first.
+    pub(crate) fn restart(&mut self, node: usize) -> io::Result<()> {
+        self.daemons[node].process = None;
+        let address = self.daemons[node].address.clone();
+        let mut command = self.daemon_command(node, &address)?;
+        // Its first start has already shown the warnings.
+        let (process, _) = Build::listening(command.stderr(Stdio::null()))?;
+        self.daemons[node].process = Some(process);
+        Ok(())
+    }
+
+    /// The addresses of the first `count` nodes.
+    pub(crate) fn addresses(&self, count: usize) -> impl Iterator<Item = &str> {
+        let daemons = self.daemons[..count].iter();
+        daemons.map(|daemon| daemon.address.as_str())
     }
 
     /// The number of devices that a program finds on the drivers themselves.
@@ -109,10 +183,7 @@ impl Nodes {
     /// A command for this program in another role, through Causeway over the first `count` nodes.
     pub(crate) fn program(&self, role: &str, count: usize) -> io::Result<Command> {
         let mut command = self.build.own(role, self.client.as_deref(), None)?;
-        let servers: Vec<&str> = self.daemons[..count]
-            .iter()
-            .map(|(_, address)| address.as_str())
-            .collect();
+        let servers: Vec<&str> = self.addresses(count).collect();
         command.env("CAUSEWAY_SERVERS", servers.join(","));
         Ok(command)
     }
@@ -128,6 +199,7 @@ impl Nodes {
     pub(crate) fn other(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         set_vendors(&mut command, self.vendors.as_deref());
+        command.envs(self.settings.variables.iter().cloned());
         if let Driver::Fake(config) = &self.driver {
             command.env("FAKE_OPENCL_CONFIG", config);
         }

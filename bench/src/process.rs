@@ -115,6 +115,20 @@ pub(crate) fn children(process: u32) -> io::Result<Vec<u32>> {
         .collect())
 }
 
+/// The living children of a process whose program has this name, in ascending order.
+pub(crate) fn children_named(process: u32, name: &str) -> io::Result<Vec<u32>> {
+    let mut found = children(process)?;
+    found.retain(|child| is_named(*child, name));
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Whether a process exists and its program has this name.
+pub(crate) fn is_named(process: u32, name: &str) -> bool {
+    let comm = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    comm.trim_end() == name
+}
+
 fn parent(process: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     field(&text, 3)?.try_into().ok()
@@ -168,8 +182,10 @@ mod tests {
             .spawn()
             .unwrap();
         let found = children(std::process::id()).unwrap();
+        let named = ["sleep", "slee"].map(|name| children_named(std::process::id(), name).unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(found.contains(&child.id()));
+        assert!(named[0].contains(&child.id()) && !named[1].contains(&child.id()));
     }
 }

@@ -4,14 +4,25 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Timeout for a process's next line.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+
+/// What comes next from a process.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// A line of its output.
+    Line(String),
+    /// Its end.
+    End(ExitStatus),
+    /// Nothing until the time given.
+    Nothing,
+}
 
 /// A child process, killed on drop, whose output is read line by line.
 pub(crate) struct Process {
@@ -52,7 +63,7 @@ impl Process {
 
     /// Reads the process's next line.
     pub(crate) fn line(&mut self) -> io::Result<String> {
-        use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
+        use RecvTimeoutError::{Disconnected, Timeout};
         self.lines
             .recv_timeout(ANSWER_LIMIT)
             .unwrap_or_else(|error| {
@@ -64,6 +75,33 @@ impl Process {
                     Disconnected => io::Error::other("a process has ended too early"),
                 })
             })
+    }
+
+    /// Waits for the process's next line or its end, until `until` at most.
+    pub(crate) fn next_before(&mut self, until: Instant) -> io::Result<Next> {
+        match self
+            .lines
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            Ok(line) => line.map(Next::Line),
+            Err(RecvTimeoutError::Timeout) => Ok(Next::Nothing),
+            Err(RecvTimeoutError::Disconnected) => self.wait().map(Next::End),
+        }
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
+        let end = Instant::now() + ANSWER_LIMIT;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let seconds = ANSWER_LIMIT.as_secs();
+        Err(io::Error::other(format!(
+            "a process has not ended within {seconds} s"
+        )))
     }
 
     /// Writes a line to the process.
@@ -160,17 +198,6 @@ impl Build {
         std::fs::write(&config, "")?;
         command.arg("--config").arg(config);
         Ok(command)
-    }
-
-    /// Starts a daemon on loopback with variables for its drivers; its address.
-    pub(crate) fn daemon_with(
-        &self,
-        vendors: Option<&Path>,
-        variables: &[(&str, String)],
-    ) -> io::Result<(Process, String)> {
-        let mut command = self.daemon_command("127.0.0.1:0", vendors)?;
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
-        Build::listening(&mut command)
     }
 
     /// Starts a daemon's command; its address.

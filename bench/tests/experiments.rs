@@ -77,6 +77,102 @@ fn several_devices_reconstruct_the_same_image() {
 }
 
 #[test]
+fn the_calculator_reproduces_the_paper_and_measures_parking() {
+    // The experiment itself checks that a parked session has the same bytes afterwards.
+    let report = report("sustainability", &["--park=2", "--intervals=2000"], &[]);
+    let near = |value: &Value, wanted: f64| {
+        let value = value.as_f64().unwrap();
+        assert!((value - wanted).abs() < 1e-3 * wanted, "{value}, {wanted}");
+    };
+    near(&report["tolerated"]["interval"], 1920.0 * 60.0);
+    near(&report["saving"], 39.5 * 60.0);
+    near(&report["break_even"], 1.371);
+    assert_eq!(report["needs_checkpoints"], false);
+    assert!(report["claim"]["bound"].as_f64().unwrap() < 3.0);
+    let recommended = &report["recommendation"];
+    assert_eq!(recommended["parking"]["bytes"], 2 << 20);
+    let time = |name: &str| recommended["parking"][name].as_f64().unwrap();
+    near(
+        &recommended["interval"],
+        (2.0 * time("create") * 10_800.0).sqrt(),
+    );
+}
+
+#[test]
+fn a_farm_and_mpi_compute_the_same_product() {
+    // The experiment itself checks every result, and that all are equal. Without MPI, the farm is alone.
+    let arguments = "--size=48 --multiplications=3 --nodes=1,3 --grains=5,48";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let report = report("matrix", &arguments, &[]);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        assert_eq!(row["farm"].as_array().unwrap().len(), 2);
+        assert_ne!(row["mpi"].is_null(), report["no_mpi"].is_null());
+    }
+}
+
+#[test]
+fn late_work_is_taken_again_and_counts_once() {
+    // All work is late before it can be finished, so idle workers take what others compute. MPI is not found.
+    let arguments = "--size=48 --multiplications=5 --nodes=3 --grains=6 --late=1ms";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let report = report("matrix", &arguments, &[("PATH", "/nonexistent")]);
+    assert_eq!(report["rows"][0]["farm"][0]["grain"], 6);
+    assert_eq!(
+        report["no_mpi"],
+        "mpicc is missing; openmpi-bin and libopenmpi-dev have it"
+    );
+}
+
+/// Runs a short chain of products whose processes are killed. Returns its report.
+fn chain_with_failures(arguments: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("report.json");
+    let chain = "matrix --rounds 1 --timeout 120 --size 48 --nodes 2 --grains 12";
+    let output = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(chain.split(' ').chain(arguments.split(' ')))
+        .arg("--json")
+        .arg(&json)
+        .arg("--plots")
+        .arg(folder.path())
+        .env_remove("OCL_ICD_VENDORS")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    assert!(text.contains("plain program, re-executed: not yet in Causeway"));
+    assert!(folder.path().join("matrix-failures.svg").is_file());
+    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
+}
+
+#[test]
+fn a_farm_survives_its_nodes_and_its_master() {
+    // With this seed, the first failures are those of a node and of the master. They wait until the farm is ready.
+    let report = chain_with_failures("--multiplications 150 --seed 10 --mtbf 2s --no-mpi");
+    let point = &report["series"][0]["points"][0];
+    let count = |name: &str| point[name].as_u64().unwrap();
+    assert!(
+        count("fatal") >= 1 && count("failures") > count("fatal"),
+        "{point}"
+    );
+}
+
+#[test]
+fn mpi_goes_on_from_its_checkpoint() {
+    // With this seed, the first failure comes before MPI is ready, and waits for that.
+    let report = chain_with_failures("--multiplications 100 --seed 2 --mtbf 20s");
+    let series = report["series"].as_array().unwrap();
+    let Some(mpi) = series.iter().find(|one| one["name"] == "MPI") else {
+        eprintln!("skipped: {}", report["no_mpi"]);
+        return;
+    };
+    let point = &mpi["points"][0];
+    assert!(point["fatal"].as_u64().unwrap() >= 1, "{point}");
+}
+
+#[test]
 fn a_manager_gives_each_application_a_device_of_its_own() {
     // The experiment itself checks that each application had its own device, and that all pictures are equal.
     let folder = tempfile::tempdir().unwrap();

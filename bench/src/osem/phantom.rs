@@ -6,30 +6,7 @@
 #![forbid(unsafe_code)]
 
 use super::siddon::{Point, Size};
-
-/// A small generator of random numbers (SplitMix64).
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// A generator with this seed.
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// The next number.
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// The next number from 0 up to 1.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
+use crate::random::Random;
 
 /// The activity of hot places; the background has 1.
 pub(crate) const HOT: f32 = 4.0;

@@ -93,7 +93,7 @@ pub(crate) fn sum(size: Size, image: &[f32], from: Point, to: Point) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::osem::phantom::Random;
+    use crate::random::Random;
 
     const SIZE: Size = [7, 5, 4];
 
