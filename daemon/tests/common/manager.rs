@@ -127,6 +127,7 @@ impl Node {
             public_key: key.verifier().public_key().to_vec().into(),
             heartbeat_interval_ms: 50,
             heartbeat_limit_ms: 60_000,
+            ..Welcome::default()
         }));
     }
 

@@ -65,7 +65,36 @@ impl Admin for AdminService {
             admin: caller.admin,
             node: caller.node,
             expires_unix_ms: caller.until.map_or(0, |until| until.0),
+            ..pb::ManagerInfo::default()
         }))
+    }
+
+    async fn list_managers(
+        &self,
+        request: Request<pb::ListManagersRequest>,
+    ) -> Result<Response<pb::ManagerList>, Status> {
+        self.authenticator.admin(&request)?;
+        let since_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Ok(Response::new(pb::ManagerList {
+            store: "redb".to_owned(),
+            managers: vec![pb::ManagerState {
+                role: pb::ManagerRole::Leader.into(),
+                since_ms,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..pb::ManagerState::default()
+            }],
+            ..pb::ManagerList::default()
+        }))
+    }
+
+    async fn step_down(
+        &self,
+        request: Request<pb::StepDownRequest>,
+    ) -> Result<Response<pb::StepDownReply>, Status> {
+        self.authenticator.admin(&request)?;
+        Err(Status::failed_precondition(
+            "this manager is the only one: its store is a file, which no other manager can take over",
+        ))
     }
 
     async fn list_nodes(

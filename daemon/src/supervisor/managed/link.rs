@@ -265,6 +265,7 @@ impl Link<'_> {
                     sessions: of.sessions,
                 })
                 .collect(),
+            ..Hello::default()
         }));
         state.manager = Some(outgoing.clone());
         asked

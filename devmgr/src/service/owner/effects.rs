@@ -93,6 +93,7 @@ impl Owner {
             public_key: self.key.verifier().public_key().to_vec().into(),
             heartbeat_interval_ms: milliseconds(self.heartbeat.0),
             heartbeat_limit_ms: milliseconds(self.heartbeat.1),
+            ..Welcome::default()
         };
         if let Some(link) = self.links.get_mut(&node) {
             link.is_welcomed = true;
