@@ -205,10 +205,7 @@ impl File<'_> {
 type Misread = (Option<Range<usize>>, String);
 
 /// Reads the first and the further addresses of a server. An error may have a position.
-fn addresses(
-    written: &[Spanned<String>],
-    port: u16,
-) -> Result<(Address, Vec<Address>), Misread> {
+fn addresses(written: &[Spanned<String>], port: u16) -> Result<(Address, Vec<Address>), Misread> {
     let count = written.len();
     if count > MOST_ADDRESSES {
         let most = format!("`address` lists {count} addresses; list at most {MOST_ADDRESSES}");

@@ -212,9 +212,7 @@ impl Variables {
         let named = read.manager.filter(|_| self.manager.is_none());
         let named = named.map(|text| managers(&text));
         Ok(Asked {
-            manager: named
-                .transpose()
-                .map_err(|error| in_file(None, error))?,
+            manager: named.transpose().map_err(|error| in_file(None, error))?,
             ..asked(REQUEST_FILE, Some(LeaseWanted::Devices(request)))
         })
     }
@@ -381,8 +379,7 @@ impl File<'_> {
         };
         if let Some(written) = &table.address {
             let (place, written) = (written.span(), &written.get_ref().0);
-            let (first, further) =
-                self.addresses(written, MANAGER_PORT, &place, (name, effect))?;
+            let (first, further) = self.addresses(written, MANAGER_PORT, &place, (name, effect))?;
             draft.manager = Some(ServerSettings {
                 further,
                 ..table.settings(first, self.folder)

@@ -57,11 +57,7 @@ impl Cluster {
     }
 
     /// Decides whether an answer is believed, by its metadata.
-    pub(super) fn hear(
-        &self,
-        metadata: &MetadataMap,
-        stands_by: bool,
-    ) -> Result<(), Disbelieved> {
+    pub(super) fn hear(&self, metadata: &MetadataMap, stands_by: bool) -> Result<(), Disbelieved> {
         self.with(|heard| probe::hear(&mut heard.highest, metadata, stands_by))
     }
 

@@ -152,7 +152,10 @@ impl Conversation {
     ///
     /// # Errors
     /// [`WireError`] if no manager is there, none leads, or it is not the one that the settings demand.
-    pub async fn with(manager: &ServerSettings, limit: Duration) -> Result<Conversation, WireError> {
+    pub async fn with(
+        manager: &ServerSettings,
+        limit: Duration,
+    ) -> Result<Conversation, WireError> {
         leader::reach(manager, limit).await
     }
 
@@ -340,7 +343,9 @@ impl Manager {
                 self.conversation.believe(answer.metadata())?;
                 Ok(Ok(answer.into_inner()))
             }
-            Err(status) if self.conversation.is_word(&status) => Ok(Err(status.message().to_owned())),
+            Err(status) if self.conversation.is_word(&status) => {
+                Ok(Err(status.message().to_owned()))
+            }
             Err(status) => Err(self.conversation.explain(&status)),
         }
     }

@@ -11,9 +11,9 @@ use causeway_proto::manager::GetManagerRequest;
 use parking_lot::Mutex;
 use tonic::transport::Channel;
 
+use super::Managed;
 use super::dial;
 use super::link::Parted;
-use super::Managed;
 use crate::config::ManagerAddress;
 
 /// Time limit for a manager's answer whether it leads.
@@ -50,7 +50,11 @@ impl<'a> Search<'a> {
         let (managed, said) = (self.managed, &self.said);
         let ask = |number: usize| async move {
             reach(managed, number).await.map_err(|parted| {
-                tell(&managed.0.settings.addresses[number], &mut said.lock()[number], &parted);
+                tell(
+                    &managed.0.settings.addresses[number],
+                    &mut said.lock()[number],
+                    &parted,
+                );
                 not_leader(managed, parted)
             })
         };

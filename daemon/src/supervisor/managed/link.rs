@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use causeway_managers::probe::{self, Probed};
 use causeway_managers::Disbelieved;
+use causeway_managers::probe::{self, Probed};
 use causeway_proto::control::Inventory;
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
