@@ -181,8 +181,19 @@ impl<'a> Search<'a> {
         self.finder.refused(number, NotLeader { refusal, reason });
     }
 
-    /// The error that names all managers. `waited` is the time limit that has passed, if one has.
+    /// The error that names all managers. `waited` is the time limit that has passed, if one has. A fault of
+    /// the settings or of TLS is returned itself if no manager answers, because it has a cure of its own.
     fn failure(&self, waited: Option<Duration>) -> WireError {
+        let is_fault = |error: &&WireError| {
+            matches!(
+                error,
+                WireError::Credentials { .. } | WireError::Tls { .. } | WireError::Protocol { .. }
+            )
+        };
+        let fault = self.finder.reasons().map(|(_, of)| of).find(is_fault);
+        if let Some(fault) = fault.filter(|_| !self.finder.search().is_answered()) {
+            return fault.clone();
+        }
         let mut reasons: Vec<String> = self.finder.reasons().map(|(_, of)| reason(of)).collect();
         if let Some(limit) = waited {
             reasons.push(format!("no leader within {} ms", limit.as_millis()));
