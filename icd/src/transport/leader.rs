@@ -231,7 +231,7 @@ async fn probed(
     let probing = async {
         let connect = |_| Conversation::once(&server, cluster, PROBE_WITHIN);
         let conversation = retry::persistently(connect).await;
-        let conversation = conversation.map_err(|error| failed(error))?;
+        let conversation = conversation.map_err(failed)?;
         let request = conversation.request(GetManagerRequest {});
         let hear = |metadata: &MetadataMap, stands_by| cluster.hear(metadata, stands_by);
         match probe::leads(conversation.channel(), request, hear).await {
