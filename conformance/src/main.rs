@@ -11,6 +11,7 @@ mod coverage;
 mod cutting;
 mod daemon;
 mod managed;
+mod managers;
 mod mode;
 mod options;
 mod places;
@@ -98,6 +99,7 @@ fn run(options: &Options) -> Result<bool, SetupError> {
             Ok(true)
         }
         Request::Coverage => coverage::run(options),
+        Request::Managers => managers::run(options),
         Request::Forward(target) => suite::forward(options, &target),
         Request::Suites(names) => run_suites(options, &names),
     }

@@ -16,6 +16,7 @@ use crate::mode::Mode;
 pub(crate) struct Options {
     /// Suites to run, or `all`. `list` names them, `build` only builds the C programs, and `coverage`
     /// shows which entry points the cases of `api` call. `forward HOST:PORT` only forwards to a daemon, and cuts.
+    /// `managers` kills and stops device managers and their etcd under programs that lease devices.
     #[arg(required = true, value_name = "SUITE")]
     suites: Vec<String>,
 
@@ -96,6 +97,10 @@ pub(crate) struct Options {
     /// First seed of the random suites.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+
+    /// How long `managers` kills and stops processes.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) minutes: u64,
 
     /// Number of random event graphs that `graphs` makes on the fake driver.
     #[arg(long)]
@@ -192,6 +197,8 @@ pub(crate) enum Request {
     Coverage,
     /// Forward to the daemon at this address until the runner is killed.
     Forward(String),
+    /// Kill and stop device managers under programs that lease devices.
+    Managers,
     /// Run these suites.
     Suites(Vec<String>),
 }
@@ -203,6 +210,7 @@ impl Options {
             "build" => Request::Build(self.out.clone()),
             "list" => Request::List,
             "coverage" => Request::Coverage,
+            "managers" => Request::Managers,
             "forward" => Request::Forward(self.suites.get(1).cloned().unwrap_or_default()),
             _ => Request::Suites(self.suites.clone()),
         }

@@ -33,7 +33,7 @@ pub(crate) fn tool() -> PathBuf {
     beside_runner().join("causeway")
 }
 
-fn beside_runner() -> PathBuf {
+pub(crate) fn beside_runner() -> PathBuf {
     let runner = env::current_exe().unwrap_or_default();
     runner.parent().unwrap_or(Path::new(".")).to_owned()
 }

@@ -6,7 +6,8 @@
 //! - [`policy`]: settings, quotas and the fair order; pure.
 //! - [`inventory`]: nodes, devices, units, and which of them are available; pure.
 //! - [`identity`]: users and their tokens; pure.
-//! - [`store`]: the durable state, which survives a restart.
+//! - [`store`]: the durable state, which survives a restart. [`etcd`]: the same in etcd, for several managers.
+//! - [`leadership`]: which of several managers leads; pure.
 //! - [`service`]: the gRPC service around these.
 //! - [`settings`]: flags and configuration file of `causeway-devmgr`.
 //! - [`environment`]: the environment variables that make a program see Causeway's platform.
@@ -18,9 +19,11 @@
 #![forbid(unsafe_code)]
 
 pub mod environment;
+pub mod etcd;
 pub mod identity;
 pub mod installation;
 pub mod inventory;
+pub mod leadership;
 pub mod lease;
 pub mod policy;
 pub mod private_daemon;

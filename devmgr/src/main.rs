@@ -6,7 +6,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use causeway_devmgr::service::{self, CannotStart, RunningManager};
+use causeway_devmgr::etcd::Etcd;
+use causeway_devmgr::service::{self, CannotStart, RunningManager, Task};
 use causeway_devmgr::settings::{Flags, Settings};
 use causeway_devmgr::store::RedbStore;
 use causeway_serving::{complain, is_loopback, notify, raise_descriptors};
@@ -27,9 +28,9 @@ fn main() -> ExitCode {
     };
     settings.logging.start();
     raise_descriptors();
-    let done = match flags.new_admin_token {
-        true => renew_admin(&settings),
-        false => serve(&settings),
+    let done = match task(&flags) {
+        Some(task) => service::offline(&settings, &task).map(|done| println!("{done}")),
+        None => serve(&settings),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -40,16 +41,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Issues a new token for the first administrator, for use after the last token was lost. Write access to
-/// the store is the only permission needed.
-fn renew_admin(settings: &Settings) -> Result<(), CannotStart> {
-    // Opening would create a missing store, and a token in a new store is of no use.
-    std::fs::metadata(&settings.store)
-        .map_err(|error| std::io::Error::other(format!("{}: {error}", settings.store.display())))?;
-    let mut store = open(settings)?;
-    let file = service::renew_admin(&settings.store, &mut store)?;
-    println!("the administrator's token is in {}", file.display());
-    Ok(())
+/// What is to be done instead of serving, if anything is. Write access to the store is the only permission
+/// needed.
+fn task(flags: &Flags) -> Option<Task> {
+    let export = flags.export.clone().map(Task::Export);
+    let import = flags.import.clone().map(Task::Import);
+    let restored = flags.after_restore.then_some(Task::AfterRestore);
+    let token = flags.new_admin_token.then_some(Task::NewAdminToken);
+    export.or(import).or(restored).or(token)
 }
 
 fn open(settings: &Settings) -> Result<RedbStore, CannotStart> {
@@ -61,8 +60,10 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     // The handlers are installed first, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let store = open(settings)?;
-    let mut running = service::start(settings, Box::new(store)).await?;
+    let mut running = match &settings.etcd {
+        Some(access) => service::start_shared(settings, Etcd::new(access.clone())).await?,
+        None => service::start(settings, Box::new(open(settings)?)).await?,
+    };
     for address in &running.addresses {
         warn(settings, address);
     }

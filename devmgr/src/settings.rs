@@ -15,7 +15,9 @@ use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::etcd::{Access, Tls};
 use crate::policy::Policy;
+use crate::service::token_file;
 use crate::time::Span;
 
 /// Default path of the configuration file.
@@ -24,6 +26,15 @@ pub const DEFAULT_PATH: &str = "/etc/causeway/manager.toml";
 const METRICS_PORT: u16 = 9078;
 /// Default path of the store.
 const DEFAULT_STORE: &str = "/var/lib/causeway/manager.redb";
+/// The name of the store in etcd, in place of a path.
+const ETCD: &str = "etcd";
+/// Default path of the first administrator's token with etcd.
+const DEFAULT_TOKEN: &str = "/var/lib/causeway/manager.admin-token";
+/// Default beginning of the keys in etcd.
+const DEFAULT_PREFIX: &str = "/causeway/";
+/// The least and the most `ttl_s` in seconds. etcd grants no shorter lease than the least by default. The most
+/// is less than the policy's margin: a deposed leader may have been a node's contact for as long.
+const TTL: std::ops::RangeInclusive<u32> = 2..=30;
 
 /// Shares a cluster's OpenCL devices among its users.
 #[derive(Clone, Debug, Default, clap::Parser)]
@@ -40,7 +51,8 @@ pub struct Flags {
     #[command(flatten)]
     pub server: ServerFlags,
 
-    /// Keep leases, queue, quotas and users in this file [default: /var/lib/causeway/manager.redb]
+    /// Keep leases, queue, quotas and users in this file, or in `etcd` as the configuration file says
+    /// [default: /var/lib/causeway/manager.redb]
     #[arg(long, value_name = "PATH")]
     pub store: Option<PathBuf>,
 
@@ -48,10 +60,24 @@ pub struct Flags {
     #[arg(long)]
     pub authenticate: bool,
 
-    /// Write a new token for the user "admin" next to the store, and exit. For use after the last token was
+    /// Write a new token for the user "admin" into the token's file, and exit. For use after the last token was
     /// lost; no manager may be using the store
     #[arg(long)]
     pub new_admin_token: bool,
+
+    /// Write the whole store into a new file, and exit. No manager may be using the store. The file contains
+    /// the key that signs leases
+    #[arg(long, value_name = "FILE", conflicts_with = "new_admin_token")]
+    pub export: Option<PathBuf>,
+
+    /// Fill an empty store with a file of --export, and exit. No manager may be using the store
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["new_admin_token", "export"])]
+    pub import: Option<PathBuf>,
+
+    /// Prepare a store that was restored from a backup, and exit. No manager may be using the store. Nodes and
+    /// clients refuse such a store otherwise
+    #[arg(long, conflicts_with_all = ["new_admin_token", "export", "import"])]
+    pub after_restore: bool,
 }
 
 /// The configuration file, unchecked. Every key is optional.
@@ -59,7 +85,9 @@ pub struct Flags {
 #[serde(deny_unknown_fields)]
 pub struct Table {
     listen: Option<Vec<Spanned<String>>>,
+    advertise: Option<Spanned<String>>,
     store: Option<PathBuf>,
+    etcd: Option<Spanned<EtcdTable>>,
     store_failure_limit: Option<Spanned<u32>>,
     insecure: Option<bool>,
     authenticate: Option<bool>,
@@ -74,6 +102,20 @@ pub struct Table {
     #[serde(default)]
     privacy: Privacy,
     policy: Option<Spanned<Policy>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EtcdTable {
+    endpoints: Vec<Spanned<String>>,
+    prefix: Option<Spanned<String>>,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    ttl_s: Option<Spanned<u32>>,
+    admin_token: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -102,8 +144,14 @@ pub type ConfigFile = causeway_serving::ConfigFile<Table>;
 pub struct Settings {
     /// The addresses to listen on; not empty.
     pub listen: Vec<SocketAddr>,
-    /// The store's file.
+    /// The store's file; with etcd, its name in messages.
     pub store: PathBuf,
+    /// How etcd is reached, if the store is there.
+    pub etcd: Option<Access>,
+    /// Where others reach this manager, as `HOST:PORT`.
+    pub advertise: Option<String>,
+    /// The file for the first administrator's token.
+    pub admin_token: PathBuf,
     /// How long the store may fail before the manager ends.
     pub store_failure_limit: Span,
     /// Whether interfaces other than loopback may be served without both TLS and authentication.
@@ -160,6 +208,18 @@ pub enum BadSettings {
          tunnel, configure [tls] with authenticate = true, or use --insecure if you trust everyone who can reach it"
     )]
     Exposed(SocketAddr),
+    /// The store would be etcd, and nothing says where that is.
+    #[error("store = \"etcd\" needs the table [etcd] with endpoints in manager.toml")]
+    NoEtcd,
+    /// etcd would be reached without TLS, so everyone on the way could read the key that signs leases.
+    #[error(
+        "etcd at {0} is on another machine and without TLS: use https:// with ca (and certificate and key) in [etcd], \
+         or --insecure"
+    )]
+    ExposedEtcd(String),
+    /// Half of a pair of settings for etcd.
+    #[error("[etcd] needs both {0}, or neither")]
+    HalfEtcd(&'static str),
     /// `/metrics` would be readable from other machines without TLS.
     #[error(
         "/metrics at {0} is reachable from other machines without TLS: configure [tls] in manager.toml, listen on \
@@ -186,11 +246,20 @@ impl Settings {
         let table = &file.table;
         let (heartbeat_interval, heartbeat_limit) = table.heartbeat.times(file, (1_000, 5_000))?;
         let store = flags.store.as_ref().or(table.store.as_ref());
+        let store = store.cloned().unwrap_or_else(|| DEFAULT_STORE.into());
+        let insecure = flags.server.insecure || table.insecure.unwrap_or(false);
+        let is_etcd = store.as_os_str() == ETCD;
         let settings = Settings {
             listen: listen(flags, file)?,
-            store: store.cloned().unwrap_or_else(|| DEFAULT_STORE.into()),
+            etcd: is_etcd.then(|| etcd(file, insecure)).transpose()?,
+            advertise: advertise(file)?,
+            admin_token: match is_etcd {
+                true => admin_token(file),
+                false => token_file(&store),
+            },
+            store,
             store_failure_limit: store_failure_limit(file)?,
-            insecure: flags.server.insecure || table.insecure.unwrap_or(false),
+            insecure,
             authenticate: flags.authenticate || table.authenticate.unwrap_or(false),
             tls: tls(flags.server.tls(&table.tls))?,
             metrics: watched::address::<_, BadSettings>(
@@ -243,6 +312,111 @@ fn listen(flags: &Flags, file: &ConfigFile) -> Result<Vec<SocketAddr>, BadSettin
     Ok(listed)
 }
 
+/// Where others reach this manager. Without a port, the default one.
+fn advertise(file: &ConfigFile) -> Result<Option<String>, BadSettings> {
+    let Some(given) = &file.table.advertise else {
+        return Ok(None);
+    };
+    let text = given.get_ref();
+    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok()
+            && !host.is_empty()
+            && (!host.contains(':') || host.ends_with(']'))
+    });
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        let message = format!("invalid advertise `{text}`; expected HOST or HOST:PORT");
+        return Err(file.wrong(given, &message).into());
+    }
+    Ok(Some(match has_port {
+        true => text.clone(),
+        false => format!("{text}:{MANAGER_PORT}"),
+    }))
+}
+
+fn admin_token(file: &ConfigFile) -> PathBuf {
+    let table = file.table.etcd.as_ref();
+    let path = table.and_then(|table| table.get_ref().admin_token.clone());
+    path.unwrap_or_else(|| DEFAULT_TOKEN.into())
+}
+
+/// How etcd is reached. Beyond loopback, TLS is needed: who reads the traffic has the key that signs leases.
+fn etcd(file: &ConfigFile, insecure: bool) -> Result<Access, BadSettings> {
+    let Some(spanned) = &file.table.etcd else {
+        return Err(BadSettings::NoEtcd);
+    };
+    let table = spanned.get_ref();
+    if table.endpoints.is_empty() {
+        return Err(file.wrong(spanned, &"endpoints in [etcd] is empty").into());
+    }
+    for endpoint in &table.endpoints {
+        let url = endpoint.get_ref();
+        let host = url.strip_prefix("https://").or(url.strip_prefix("http://"));
+        let Some(host) = host.filter(|host| !host.is_empty()) else {
+            let message =
+                format!("invalid endpoint `{url}`; expected e.g. `https://etcd1.example:2379`");
+            return Err(file.wrong(endpoint, &message).into());
+        };
+        let is_safe = url.starts_with("https://") || is_loopback_host(host);
+        if !is_safe && !insecure {
+            return Err(BadSettings::ExposedEtcd(url.clone()));
+        }
+    }
+    let prefix = table.prefix.as_ref();
+    let mut prefix = prefix
+        .map_or(DEFAULT_PREFIX, |prefix| prefix.get_ref())
+        .to_owned();
+    if !prefix.ends_with('/') {
+        prefix.push('/');
+    }
+    let ttl = table
+        .ttl_s
+        .as_ref()
+        .map_or(*TTL.start(), |ttl| *ttl.get_ref());
+    if let Some(spanned) = &table.ttl_s
+        && !TTL.contains(&ttl)
+    {
+        let message = format!(
+            "ttl_s ({ttl}) must be from {} to {}",
+            TTL.start(),
+            TTL.end()
+        );
+        return Err(file.wrong(spanned, &message).into());
+    }
+    let identity = match (&table.certificate, &table.key) {
+        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        (None, None) => None,
+        _ => return Err(BadSettings::HalfEtcd("certificate and key")),
+    };
+    let login = match (&table.user, &table.password_file) {
+        (Some(user), Some(file)) => Some((user.clone(), file.clone())),
+        (None, None) => None,
+        _ => return Err(BadSettings::HalfEtcd("user and password_file")),
+    };
+    let endpoints: Vec<_> = table
+        .endpoints
+        .iter()
+        .map(|of| of.get_ref().clone())
+        .collect();
+    let has_tls = endpoints.iter().any(|url| url.starts_with("https://"));
+    Ok(Access {
+        tls: has_tls.then(|| Tls {
+            ca: table.ca.clone(),
+            identity,
+        }),
+        endpoints,
+        prefix,
+        login,
+        ttl: Span::seconds(u64::from(ttl)),
+    })
+}
+
+fn is_loopback_host(host: &str) -> bool {
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let address = host.parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
 fn store_failure_limit(file: &ConfigFile) -> Result<Span, BadSettings> {
     let Some(limit) = &file.table.store_failure_limit else {
         return Ok(Span::seconds(60));
@@ -288,6 +462,13 @@ fn policy(file: &ConfigFile) -> Result<Option<Policy>, BadSettings> {
         }
     }
     Ok(Some(policy.get_ref().clone()))
+}
+
+/// The settings without flags and file.
+#[cfg(test)]
+pub(crate) fn defaults() -> Settings {
+    let file = ConfigFile::parse("none".as_ref(), String::new()).expect("no settings");
+    Settings::combine(&Flags::default(), &file).expect("the defaults are valid")
 }
 
 #[cfg(test)]

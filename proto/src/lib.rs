@@ -4,7 +4,7 @@
 //! - [`command`]: the ordered stream of commands to a worker and of events back. A carrier transports it:
 //!   gRPC, or [`frame`]s directly on a socket.
 //! - [`manager`]: gRPC to the device manager, and the lease that it signs. [`codec`]: buffers of these
-//!   calls.
+//!   calls. [`metadata`]: the metadata of these calls and answers.
 //! - [`preamble`]: the first bytes of every connection that is not gRPC to the supervisor, and the proof
 //!   of the session's secret that follows them.
 //! - [`bulk`]: the 32-byte header of every message on a bulk connection.
@@ -31,6 +31,7 @@ pub mod id;
 pub mod image_format;
 pub mod limits;
 pub mod log_filter;
+pub mod metadata;
 pub mod preamble;
 pub mod raster;
 pub mod region;

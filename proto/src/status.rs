@@ -217,6 +217,14 @@ pub enum WireError {
         /// The node's reason.
         reason: String,
     },
+    /// Device managers answer, but none of them leads. Another one may lead soon.
+    #[error("no device manager at {address} leads: {reason}")]
+    NotLeading {
+        /// The addresses of the managers, separated by commas.
+        address: String,
+        /// The managers' reasons.
+        reason: String,
+    },
     /// The session was open and is lost.
     #[error("the session on {address} is lost: {reason}")]
     Lost {
@@ -275,6 +283,7 @@ impl WireError {
     pub fn status(&self) -> Status {
         match self {
             WireError::Unreachable { .. }
+            | WireError::NotLeading { .. }
             | WireError::Credentials { .. }
             | WireError::Protocol { .. }
             | WireError::Tls { .. }

@@ -44,6 +44,8 @@ fn hello() -> Hello {
         }],
         stopping: true,
         insecure: true,
+        term: 7,
+        cluster_id: vec![5; 16].into(),
     }
 }
 

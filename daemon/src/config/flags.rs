@@ -36,8 +36,8 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
 
-    /// Serve only what the device manager at HOST or HOST:PORT leases (repeatable, for its further
-    /// addresses)
+    /// Serve only what the device manager at HOST or HOST:PORT leases (repeatable, for all managers that
+    /// share a store)
     #[arg(long, value_name = "HOST:PORT")]
     pub manager: Vec<String>,
 

@@ -19,7 +19,7 @@ use super::which::WhichDevice;
 /// The device manager, and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct ManagerSettings {
-    /// Addresses of the manager, tried in turn; not empty.
+    /// Addresses of all managers that share a store, of which one leads; not empty.
     pub addresses: Vec<ManagerAddress>,
     /// TLS settings. If set, the manager must present a certificate of the configured CA.
     pub tls: Option<ClientTls>,

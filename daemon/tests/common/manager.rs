@@ -1,19 +1,26 @@
 //! A device manager under the test's control, over the real protocol.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use causeway_proto::manager::nodes_server::{Nodes, NodesServer};
 use causeway_proto::manager::*;
+use causeway_proto::metadata::{CLUSTER, ClusterId, LEADER, TERM};
 use causeway_proto::version::WireVersion;
 use causeway_security::LeaseKey;
+use causeway_serving::services::Services;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::metadata::MetadataMap;
+use tonic::server::NamedService;
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::LIMIT;
 
@@ -27,6 +34,16 @@ pub struct Manager {
     pub address: SocketAddr,
     pub key: LeaseKey,
     joined: Receiver<Node>,
+    part: Arc<Mutex<Part>>,
+}
+
+/// What a manager that shares its store with others does.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Leads in this term, in this cluster.
+    Leads(u64, ClusterId),
+    /// Stands by, and names this leader.
+    StandsBy(Option<SocketAddr>),
 }
 
 /// A daemon's connection, closed on drop.
@@ -40,18 +57,25 @@ pub struct Node {
 
 impl Manager {
     pub fn start() -> Manager {
+        Manager::playing(Part::Leads(0, ClusterId([0; 16])))
+    }
+
+    /// Starts a manager that shares its store with others.
+    pub fn playing(part: Part) -> Manager {
         let (joins, joined) = channel();
+        let part = Arc::new(Mutex::new(part));
+        let played = Arc::clone(&part);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             super::block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let services = Services::default()
+                    .with(NodesServer::new(Service(joins, Arc::clone(&played))))
+                    .with(Admin(played));
                 tonic::transport::Server::builder()
-                    .serve_with_incoming(
-                        NodesServer::new(Service(joins)),
-                        TcpListenerStream::new(listener),
-                    )
+                    .serve_with_incoming(services, TcpListenerStream::new(listener))
                     .await
                     .unwrap();
             });
@@ -60,7 +84,17 @@ impl Manager {
             address,
             key: LeaseKey::generate().unwrap(),
             joined,
+            part,
         }
+    }
+
+    pub fn plays(&self, part: Part) {
+        *self.part.lock().unwrap() = part;
+    }
+
+    /// Whether no daemon has introduced itself since the last one that the test has taken.
+    pub fn is_alone(&self) -> bool {
+        self.joined.try_recv().is_err()
     }
 
     /// Returns the next daemon that introduces itself.
@@ -120,14 +154,17 @@ pub fn grant(lease: u8, epoch: u64, units: &[(u32, u32, u32, u64)]) -> Grant {
 }
 
 impl Node {
-    pub fn welcome(&self, key: &LeaseKey, fence: u64) {
+    /// Welcomes the daemon in a term of a cluster.
+    pub fn welcome_in(&self, key: &LeaseKey, fence: u64, term: u64, cluster: ClusterId) {
         self.say(to_node::Message::Welcome(Welcome {
-            wire_version: WireVersion::CURRENT.number().into(),
-            epoch: fence,
-            public_key: key.verifier().public_key().to_vec().into(),
-            heartbeat_interval_ms: 50,
-            heartbeat_limit_ms: 60_000,
+            term,
+            cluster_id: cluster.0.to_vec().into(),
+            ..welcome(key, fence)
         }));
+    }
+
+    pub fn welcome(&self, key: &LeaseKey, fence: u64) {
+        self.say(to_node::Message::Welcome(welcome(key, fence)));
     }
 
     pub fn say(&self, message: to_node::Message) {
@@ -205,7 +242,63 @@ impl Node {
     }
 }
 
-struct Service(Sender<Node>);
+fn welcome(key: &LeaseKey, fence: u64) -> Welcome {
+    Welcome {
+        wire_version: WireVersion::CURRENT.number().into(),
+        epoch: fence,
+        public_key: key.verifier().public_key().to_vec().into(),
+        heartbeat_interval_ms: 50,
+        heartbeat_limit_ms: 60_000,
+        ..Welcome::default()
+    }
+}
+
+/// The status of a standby, or the metadata of a leader's answer.
+fn judge(part: &Mutex<Part>) -> Result<MetadataMap, Status> {
+    let mut metadata = MetadataMap::new();
+    match &*part.lock().unwrap() {
+        Part::Leads(term, cluster) => {
+            metadata.insert(TERM, (*term).into());
+            metadata.insert(CLUSTER, cluster.to_string().parse().unwrap());
+            Ok(metadata)
+        }
+        Part::StandsBy(leader) => {
+            if let Some(leader) = leader {
+                metadata.insert(LEADER, leader.to_string().parse().unwrap());
+            }
+            let text = "this device manager is a standby";
+            Err(Status::with_metadata(Code::Unavailable, text, metadata))
+        }
+    }
+}
+
+/// The service `Admin`, of which only the question who leads is asked. A leader refuses it.
+#[derive(Clone)]
+struct Admin(Arc<Mutex<Part>>);
+
+impl NamedService for Admin {
+    const NAME: &'static str = "causeway.manager.v1.Admin";
+}
+
+impl tonic::codegen::Service<http::Request<Body>> for Admin {
+    type Response = http::Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+        let refused = |metadata| {
+            Status::with_metadata(Code::Unauthenticated, "a token is required", metadata)
+        };
+        let status = judge(&self.0).map_or_else(|standby| standby, refused);
+        std::future::ready(Ok(status.into_http()))
+    }
+}
+
+struct Service(Sender<Node>, Arc<Mutex<Part>>);
 
 #[tonic::async_trait]
 impl Nodes for Service {
@@ -215,6 +308,7 @@ impl Nodes for Service {
         &self,
         request: Request<Streaming<FromNode>>,
     ) -> Result<Response<Self::JoinStream>, Status> {
+        judge(&self.1)?;
         let mut incoming = request.into_inner();
         let first = incoming.next().await.unwrap()?.message.unwrap();
         let from_node::Message::Hello(hello) = first else {

@@ -6,6 +6,7 @@ mod builds;
 #[path = "../common/mod.rs"]
 mod common;
 mod endings;
+mod leaders;
 mod reach;
 mod reports;
 mod shares;

@@ -14,10 +14,12 @@ use tonic::{Request, Response, Status};
 
 use super::authentication::{Authenticator, as_admin, as_user, check_name, wall_now};
 use super::book::{Book, Sight};
+use super::identity::Identity;
 use super::input::{ChangeError, Done, Input};
 use super::leases::{lease_list, queue_list};
 use super::quotas::{quota_list, quota_of};
 use super::reading::{ask, read};
+use super::shared::Others;
 use super::wire;
 use crate::identity::{
     Caller, Directory, IdentityChange, NotChanged, Shown, TokenId, TokenRow, User,
@@ -26,6 +28,7 @@ use crate::inventory::NodeId;
 use crate::lease::{Event, NotForgotten};
 use crate::policy::UserName;
 use crate::settings::Visible;
+use crate::store::rows::SCHEMA;
 use crate::time::Wall;
 
 /// Maximum number of groups of one user.
@@ -43,6 +46,11 @@ pub(super) struct AdminService {
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
     pub(super) started: Instant,
+    pub(super) identity: Identity,
+    /// Where others reach this manager. Empty: unknown.
+    pub(super) address: String,
+    /// The other managers, if the store is shared.
+    pub(super) others: Option<Others>,
 }
 
 #[tonic::async_trait]
@@ -58,14 +66,58 @@ impl Admin for AdminService {
             wire_version: WireVersion::CURRENT.number().into(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             unix_ms: wall_now().0,
-            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: self.uptime_ms(),
             authenticates: self.authenticator.authenticates(),
             user: caller.user.to_string(),
             groups: caller.groups.iter().map(ToString::to_string).collect(),
             admin: caller.admin,
             node: caller.node,
             expires_unix_ms: caller.until.map_or(0, |until| until.0),
+            term: self.identity.term.0,
+            cluster_id: self.identity.cluster.0.to_vec().into(),
         }))
+    }
+
+    async fn list_managers(
+        &self,
+        request: Request<pb::ListManagersRequest>,
+    ) -> Result<Response<pb::ManagerList>, Status> {
+        self.authenticator.admin(&request)?;
+        let mut list = pb::ManagerList {
+            cluster_id: self.identity.cluster.0.to_vec().into(),
+            term: self.identity.term.0,
+            store: "redb".to_owned(),
+            ..pb::ManagerList::default()
+        };
+        if let Some(others) = &self.others {
+            list.store = "etcd".to_owned();
+            (list.managers, list.members) = others.list(&self.address).await?;
+        } else {
+            list.managers.push(pb::ManagerState {
+                address: self.address.clone(),
+                role: pb::ManagerRole::Leader.into(),
+                since_ms: self.uptime_ms(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                schema: SCHEMA,
+                problem: String::new(),
+            });
+        }
+        Ok(Response::new(list))
+    }
+
+    async fn step_down(
+        &self,
+        request: Request<pb::StepDownRequest>,
+    ) -> Result<Response<pb::StepDownReply>, Status> {
+        let admin = self.authenticator.admin(&request)?;
+        let Some(others) = &self.others else {
+            return Err(Status::failed_precondition(
+                "this manager is the only one: its store is a file, which no other manager can take over",
+            ));
+        };
+        tracing::info!(by = %admin.user, "step down");
+        others.step_down(&self.address).await?;
+        Ok(Response::new(pb::StepDownReply {}))
     }
 
     async fn list_nodes(
@@ -304,6 +356,10 @@ impl Admin for AdminService {
 }
 
 impl AdminService {
+    fn uptime_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
     async fn order(&self, event: Event) -> Result<(), Status> {
         self.done(|done| Input::Order(event, done)).await
     }

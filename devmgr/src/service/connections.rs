@@ -6,7 +6,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,13 +17,16 @@ use causeway_serving::admission::Admission;
 use causeway_serving::gate::{Connection, Full, Peer, Places, Port, Standing};
 use causeway_serving::refusal;
 use causeway_serving::watched::{self, FIRST_BYTE, Listener};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tonic::transport::server::Connected;
 
 use super::authentication::Authenticator;
 use super::certified::Certified;
 use super::error::CannotStart;
 use super::watching::Watching;
+use crate::etcd::Tenure;
 use crate::settings::Settings;
 
 /// Maximum number of connections whose protocol is not known yet, in total and per address.
@@ -44,6 +49,7 @@ pub(super) struct Connections {
     tls: Option<ServerTls>,
     authenticator: Authenticator,
     certified: Certified,
+    tenure: Tenure,
     handshakes: Admission,
     places: Places,
 }
@@ -82,19 +88,123 @@ pub(super) fn tls(settings: &Settings) -> Result<Option<ServerTls>, BadFile> {
     tls.transpose()
 }
 
+/// Binds the separate listener for `/metrics` and `/healthz`, if one is configured, with the same
+/// certificate.
+pub(super) fn watchers(
+    tls: Option<&ServerTls>,
+    settings: &Settings,
+) -> Result<Option<Listener>, CannotStart> {
+    let bind = |address: SocketAddr| {
+        Listener::bind(address, tls, settings.insecure)
+            .map_err(|error| CannotStart::Listen { address, error })
+    };
+    settings.metrics.map(bind).transpose()
+}
+
 /// The connections for tonic to serve.
-pub(super) type Incoming = mpsc::Receiver<io::Result<Connection>>;
+pub(super) type Incoming = mpsc::Receiver<io::Result<Tenured>>;
+
+/// A connection that fails as soon as the tenure in which it was accepted is over. Nothing is read or written
+/// after that, not even what waited to be.
+pub(super) struct Tenured {
+    connection: Connection,
+    tenure: Tenure,
+    /// Wakes the connection's task at the end. `None`: the tenure has no end.
+    ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Tenured {
+    fn new(connection: Connection, tenure: Tenure) -> Tenured {
+        let ended = tenure.left().is_some().then(|| {
+            let tenure = tenure.clone();
+            Box::pin(async move { tenure.ended().await })
+                as Pin<Box<dyn Future<Output = ()> + Send>>
+        });
+        Tenured {
+            connection,
+            tenure,
+            ended,
+        }
+    }
+
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(ended) = &mut self.ended else {
+            return Ok(());
+        };
+        if !self.tenure.holds() || ended.as_mut().poll(cx).is_ready() {
+            // A future that is done must not be polled again.
+            self.ended = Some(Box::pin(std::future::pending()));
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
+    }
+}
+
+impl Connected for Tenured {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.connection.connect_info()
+    }
+}
+
+impl AsyncRead for Tenured {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.connection).poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for Tenured {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.connection).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.connection).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.connection.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.connection).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.connection).poll_shutdown(cx)
+    }
+}
 
 impl Connections {
     pub(super) fn new(
         tls: Option<ServerTls>,
         authenticator: Authenticator,
         certified: Certified,
+        tenure: Tenure,
     ) -> Connections {
         Connections {
             tls,
             authenticator,
             certified,
+            tenure,
             handshakes: Admission::new(HANDSHAKES.0, HANDSHAKES.1),
             places: Places {
                 strangers: Admission::new(STRANGERS.0, STRANGERS.1),
@@ -103,23 +213,14 @@ impl Connections {
         }
     }
 
-    /// Binds the separate listener for `/metrics` and `/healthz`, if one is configured, with the same
-    /// certificate.
-    pub(super) fn watchers(&self, settings: &Settings) -> Result<Option<Listener>, CannotStart> {
-        let bind = |address: SocketAddr| {
-            Listener::bind(address, self.tls.as_ref(), settings.insecure)
-                .map_err(|error| CannotStart::Listen { address, error })
-        };
-        settings.metrics.map(bind).transpose()
-    }
-
     /// Accepts connections until the receiver is dropped.
-    pub(super) fn accept(self, listeners: Vec<TcpListener>, watching: Watching) -> Incoming {
+    pub(super) fn accept(self, listeners: &[Arc<TcpListener>], watching: Watching) -> Incoming {
         let (send, incoming) = mpsc::channel(64);
         let connections = Arc::new((self, watching));
         for listener in listeners {
             let (connections, send) = (Arc::clone(&connections), send.clone());
-            tokio::spawn(async move { listen(&connections, listener, send).await });
+            let listener = Arc::clone(listener);
+            tokio::spawn(async move { listen(&connections, &listener, send).await });
         }
         incoming
     }
@@ -130,7 +231,7 @@ impl Connections {
         socket: TcpStream,
         address: SocketAddr,
         watching: &Watching,
-    ) -> Result<Option<Connection>, NotServed> {
+    ) -> Result<Option<Tenured>, NotServed> {
         let mut first = [0];
         // Peeked, not read: TLS and HTTP/2 need this byte again.
         if socket.peek(&mut first).await? == 0 {
@@ -172,15 +273,15 @@ impl Connections {
             standing,
         };
         let connection = Connection::new(port, Bytes::new(), peer, KNOWN_WITHIN);
-        Ok(Some(connection))
+        Ok(Some(Tenured::new(connection, self.tenure.clone())))
     }
 }
 
 /// Accepts connections until the receiver is dropped.
 async fn listen(
     shared: &Arc<(Connections, Watching)>,
-    listener: TcpListener,
-    send: mpsc::Sender<io::Result<Connection>>,
+    listener: &TcpListener,
+    send: mpsc::Sender<io::Result<Tenured>>,
 ) {
     loop {
         let accepted = tokio::select! {

@@ -64,6 +64,25 @@ pub enum CannotStart {
     /// The manager has panicked while it was serving.
     #[error("the device manager has failed (see the log above); restart it, the store is intact")]
     Failed,
+    /// A manager uses the store in etcd.
+    #[error("{0}; stop all managers first")]
+    InUse(Arc<str>),
+    /// A file of `--export` or `--import` cannot be used.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause, with its cure.
+        problem: String,
+    },
+    /// `--import` into a store that has rows.
+    #[error(
+        "the store is not empty: --import fills only an empty one; choose another path, or another prefix in [etcd]"
+    )]
+    NotEmpty,
+    /// etcd cannot be used.
+    #[error("{0}")]
+    Etcd(#[from] crate::etcd::Fault),
     /// The gRPC reflection service cannot be built.
     #[error(transparent)]
     Services(#[from] NotReflected),

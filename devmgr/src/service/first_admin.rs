@@ -1,4 +1,4 @@
-//! The token of the first administrator, in a file next to the store. It is written for a manager without
+//! The token of the first administrator, in a file of the manager's host. It is written for a manager without
 //! any administrator, and on request after the last token was lost.
 //!
 //! Invariant: a token is in its file before its digest is stored. A stored token that nobody has would
@@ -18,26 +18,39 @@ use crate::store::{Store, Stored, Write};
 /// The first administrator's name.
 const FIRST_ADMIN: &str = "admin";
 
-/// Adds an administrator with a token, if an authenticating manager has none.
+/// The file for the token beside a store's file.
+#[must_use]
+pub fn token_file(store: &Path) -> PathBuf {
+    let mut file = store.to_owned().into_os_string();
+    file.push(".admin-token");
+    PathBuf::from(file)
+}
+
+/// Adds an administrator with a token in this file, if an authenticating manager has none.
 pub(super) fn ensure(
     path: &Path,
+    file: &Path,
     store: &mut dyn Store,
     directory: &mut Directory,
 ) -> Result<(), CannotStart> {
     if directory.users().any(|user| user.admin) {
         return Ok(());
     }
-    let file = put(path, store, directory, "first")?;
+    put(path, file, store, directory, "first")?;
     tracing::warn!(path = %file.display(), "there was no administrator: the token of {FIRST_ADMIN:?} is in this file; move it to where you need it");
     Ok(())
 }
 
-/// Makes another token for the administrator `admin`, next to the store at `path`, and returns the file.
-/// Adds that user if necessary. Earlier tokens stay valid.
+/// Makes another token for the administrator `admin` of the store at `path`, in this file. Adds that user
+/// if necessary. Earlier tokens stay valid.
 ///
 /// # Errors
 /// [`CannotStart`]: the store or the file cannot be used.
-pub fn renew_admin(path: &Path, store: &mut dyn Store) -> Result<PathBuf, CannotStart> {
+pub(super) fn renew_admin(
+    path: &Path,
+    file: &Path,
+    store: &mut dyn Store,
+) -> Result<(), CannotStart> {
     let Stored {
         users,
         tokens,
@@ -45,15 +58,16 @@ pub fn renew_admin(path: &Path, store: &mut dyn Store) -> Result<PathBuf, Cannot
         ..
     } = store.load().map_err(CannotStart::store(path))?;
     let mut directory = Directory::new(users, tokens, removed);
-    put(path, store, &mut directory, "renewed")
+    put(path, file, store, &mut directory, "renewed")
 }
 
 fn put(
     path: &Path,
+    file: &Path,
     store: &mut dyn Store,
     directory: &mut Directory,
     label: &str,
-) -> Result<PathBuf, CannotStart> {
+) -> Result<(), CannotStart> {
     let known = directory.user(&FIRST_ADMIN.into());
     let user = User {
         name: FIRST_ADMIN.into(),
@@ -79,17 +93,13 @@ fn put(
             .for_each(|change| directory.apply(change));
         changes.extend(decided.into_iter().map(Write::Identity));
     }
-    let mut file = path.to_owned().into_os_string();
-    file.push(".admin-token");
-    let file = PathBuf::from(file);
     // The file comes first, by the invariant of the module. If the store then fails, the file has a token
     // that is not valid.
-    write(&file, &token).map_err(|error| CannotStart::AdminToken {
-        path: file.clone(),
+    write(file, &token).map_err(|error| CannotStart::AdminToken {
+        path: file.to_owned(),
         error,
     })?;
-    store.apply(&changes).map_err(CannotStart::store(path))?;
-    Ok(file)
+    store.apply(&changes).map_err(CannotStart::store(path))
 }
 
 /// Writes the token durably. An existing file of this name, or the target of a link, is replaced and not

@@ -42,6 +42,8 @@ pub(crate) enum Input {
     Revoke(LeaseId, Arc<str>, Done),
     /// Changes users or tokens, with all consequences. Leases of a deleted user end.
     Identity(IdentityChange, Done),
+    /// Somebody has met a higher term: finds out whether this manager still leads.
+    ConfirmLead,
     /// Runs a closure on the owner's state.
     Read(Box<dyn FnOnce(&Sight<'_>) + Send>),
 }

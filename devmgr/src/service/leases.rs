@@ -337,8 +337,9 @@ impl Following {
     ) {
         loop {
             tokio::select! {
-                // The owner has dropped the watcher.
+                // The owner has dropped the watcher without a last word: this manager leads no longer, or ends.
                 changed = heard.changed() => if changed.is_err() {
+                    let _ = told.send(Err(gone())).await;
                     return;
                 },
                 () = told.closed() => break,

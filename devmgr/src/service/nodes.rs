@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use causeway_proto::manager::nodes_server::Nodes;
 use causeway_proto::manager::{Alive, FromNode, Hello, ToNode, from_node, to_node};
+use causeway_proto::metadata::Term;
 use causeway_proto::version;
 use causeway_serving::gate::Peer;
 use tokio::sync::{mpsc, oneshot};
@@ -19,6 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::authentication::{Authenticator, check_name, wall_now};
 use super::book::Sight;
+use super::identity::Identity;
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
 use super::reading::gone;
 use super::wire;
@@ -40,6 +42,7 @@ pub(super) struct NodesService {
     pub(super) authenticator: Authenticator,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) silence_limit: Duration,
+    pub(super) identity: Identity,
 }
 
 #[tonic::async_trait]
@@ -65,6 +68,7 @@ impl Nodes for NodesService {
             .map(|peer| tracing::field::display(peer.address));
         let mut words = request.into_inner();
         let hello = self.hello(&mut words).await?;
+        self.identity.check_term(Term(hello.term))?;
         let is_insecure = hello.insecure;
         let account = self
             .authenticator

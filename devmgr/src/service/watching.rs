@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_serving::exposition::{ConstGauge, Registry, Samples, Total};
 use causeway_serving::watched::Watched;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::book::Book;
 use super::input::Input;
 use super::owner::Health;
 use super::reading::read;
+use crate::etcd::Standing;
 
 /// Counters since the start.
 #[derive(Debug, Default)]
@@ -38,24 +40,76 @@ impl Counters {
 /// Answers `/healthz` and `/metrics`.
 #[derive(Clone)]
 pub(super) struct Watching {
+    /// The state that is served at present. `None`: this manager stands by.
+    seat: Arc<Mutex<Option<Seat>>>,
+    /// About the other managers, if there are any.
+    standing: Option<watch::Receiver<Standing>>,
+}
+
+/// What a serving manager shows.
+#[derive(Clone)]
+pub(super) struct Seat {
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) health: watch::Receiver<Health>,
     pub(super) counters: Arc<Counters>,
 }
 
+impl Watching {
+    pub(super) fn new(standing: Option<watch::Receiver<Standing>>) -> Watching {
+        Watching {
+            seat: Arc::default(),
+            standing,
+        }
+    }
+
+    /// Shows another state, or none, from now on.
+    pub(super) fn set(&self, seat: Option<Seat>) {
+        *self.seat.lock() = seat;
+    }
+
+    fn seat(&self) -> Option<Seat> {
+        self.seat.lock().clone()
+    }
+}
+
+/// Why a standby does not serve.
+pub(super) fn standby(standing: &Standing) -> String {
+    let leader = match &standing.leader {
+        Some(leader) => format!("standby; the leader is {leader}"),
+        None => "standby; no manager leads at present".to_owned(),
+    };
+    match &standing.problem {
+        Some(problem) => format!("{leader} ({problem})"),
+        None => leader,
+    }
+}
+
 impl Watched for Watching {
     async fn problem(&self) -> Option<String> {
-        let health = self.health.borrow();
-        health.problem.as_ref().map(ToString::to_string)
+        if let Some(seat) = self.seat() {
+            let health = seat.health.borrow();
+            return health.problem.as_ref().map(ToString::to_string);
+        }
+        let standing = self.standing.as_ref();
+        Some(standing.map_or_else(
+            || "the device manager is stopping".to_owned(),
+            |standing| standby(&standing.borrow()),
+        ))
     }
 
     async fn metrics(&self) -> Result<Registry, String> {
-        let gauges = read(&self.owner, |sight| gauges(sight.book)).await;
+        let Some(seat) = self.seat() else {
+            let mut registry = Registry::with_prefix("causeway_manager");
+            let serving = ConstGauge::new(0_u64);
+            registry.register("serving", "Whether leases can be granted", serving);
+            return Ok(registry);
+        };
+        let gauges = read(&seat.owner, |sight| gauges(sight.book)).await;
         let mut registry = gauges.map_err(|status| status.message().to_owned())?;
-        let is_serving = self.health.borrow().problem.is_none();
+        let is_serving = seat.health.borrow().problem.is_none();
         let help = "Whether leases can be granted";
         registry.register("serving", help, ConstGauge::new(u64::from(is_serving)));
-        let counters = &self.counters;
+        let counters = &seat.counters;
         for (name, help, counter) in [
             ("requests_total", "Requests for devices", &counters.requests),
             (

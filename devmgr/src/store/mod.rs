@@ -1,6 +1,6 @@
 //! The durable state: rows in tables, changed all or nothing.
 //!
-//! - [`Store`]: a narrow interface, which a replicated store could implement.
+//! - [`Store`]: a narrow interface. [`EtcdStore`](crate::etcd::EtcdStore) implements it, too.
 //! - [`RedbStore`]: one file of the embedded database redb. [`MemoryStore`]: for tests; it can be made to
 //!   fail.
 //! - `guard`: turns redb's panics over a damaged file into errors.
@@ -12,11 +12,12 @@
 mod guard;
 mod memory;
 mod redb;
-mod rows;
+pub(crate) mod rows;
 
 pub use self::memory::{Failing, MemoryStore};
 pub use self::redb::RedbStore;
 
+use causeway_proto::metadata::{ClusterId, Term};
 use causeway_security::Secret;
 
 use crate::identity::{IdentityChange, TokenRow, User};
@@ -32,6 +33,10 @@ pub enum Write {
     Identity(IdentityChange),
     /// The key that signs leases, in PKCS#8 form.
     SigningKey(Secret),
+    /// The cluster's id, once.
+    Cluster(ClusterId),
+    /// The highest term so far.
+    Term(Term),
 }
 
 /// The complete contents of the store.
@@ -47,6 +52,12 @@ pub struct Stored {
     pub removed: Vec<UserName>,
     /// The key that signs leases. `None`: not generated yet.
     pub signing_key: Option<Secret>,
+    /// The cluster's id. `None`: not generated yet.
+    pub cluster: Option<ClusterId>,
+    /// The highest term so far. 0: none.
+    pub term: Term,
+    /// The version of the schema. `None`: the store is new.
+    pub schema: Option<u32>,
 }
 
 /// Storage for the manager's durable state.
@@ -62,6 +73,17 @@ pub trait Store: Send {
     /// # Errors
     /// [`StoreError`]; the same changes may be tried again later.
     fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError>;
+
+    /// Whether another manager can take the store over. Then [`Store::apply`] without changes succeeds only
+    /// if none has, and whatever takes something away without a change waits for such a confirmation.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// The most changes that the store takes in one piece. More are possible, and slower.
+    fn at_once(&self) -> usize {
+        usize::MAX
+    }
 }
 
 /// The store cannot be used, temporarily or at all.
@@ -73,6 +95,12 @@ pub enum StoreError {
     /// The operating system reports an error: no space, no permission, a broken disk.
     #[error("the store cannot be read or written: {0}")]
     System(std::io::Error),
+    /// Another manager leads. Nothing was written, and this one must not decide anything more.
+    #[error("another manager has taken the store over")]
+    Deposed,
+    /// A replicated store cannot be read or written.
+    #[error("{0}")]
+    Remote(String),
     /// Other users can read, change or replace the store.
     #[error("{}", .0.problem())]
     Exposed(#[from] causeway_security::BadFile),

@@ -14,7 +14,7 @@ use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::guard::guarded;
-use super::rows::{Reading, Row, Table, row_of, schema_row};
+use super::rows::{RawRows, Reading, Row, Table, row_of, schema_row};
 use super::{Store, StoreError, Stored, Write};
 
 /// Size of redb's cache in bytes. Everything is read only once, and the rows that change often fit.
@@ -81,6 +81,14 @@ impl RedbStore {
 
     fn read(&mut self) -> Result<Stored, StoreError> {
         let mut reading = Reading::default();
+        self.each_row(|table, key, value| reading.take(table, key, value))?;
+        reading.done()
+    }
+
+    fn each_row(
+        &mut self,
+        mut take: impl FnMut(Table, &[u8], &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let transaction = self.database()?.begin_read().map_err(redb::Error::from)?;
         for table in Table::ALL {
             let opened = match transaction.open_table(definition(table)) {
@@ -89,10 +97,10 @@ impl RedbStore {
             };
             for row in opened.iter().map_err(redb::Error::from)? {
                 let (key, value) = row.map_err(redb::Error::from)?;
-                reading.take(table, key.value(), value.value())?;
+                take(table, key.value(), value.value())?;
             }
         }
-        reading.done()
+        Ok(())
     }
 
     /// Closes the database, so that the next use reopens it.
@@ -123,6 +131,27 @@ impl Store for RedbStore {
 
     fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
         self.commit(writes.iter().map(row_of))
+    }
+}
+
+impl RawRows for RedbStore {
+    fn rows(&mut self) -> Result<Vec<Row<'static>>, StoreError> {
+        let mut rows = Vec::new();
+        guarded(|| {
+            self.each_row(|table, key, value| {
+                rows.push(Row {
+                    table,
+                    key: key.to_vec().into(),
+                    value: Some(value.to_vec()),
+                });
+                Ok(())
+            })
+        })?;
+        Ok(rows)
+    }
+
+    fn put_rows(&mut self, rows: Vec<Row<'static>>) -> Result<(), StoreError> {
+        self.commit(rows.into_iter())
     }
 }
 

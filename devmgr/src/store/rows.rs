@@ -6,24 +6,27 @@
 
 use std::borrow::Cow;
 
+use causeway_proto::metadata::{ClusterId, Term};
 use causeway_security::Secret;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{StoreError, Stored, Write};
+use super::{Store, StoreError, Stored, Write};
 use crate::identity::IdentityChange;
 use crate::lease::{Change, Epoch};
 use crate::policy::ledger::{Hour, UseRow};
 use crate::policy::{Quota, Subject};
 
-/// The version of this schema. A store with another version is refused.
+/// The version of this schema. A store with a later version is refused, and one with an earlier version is
+/// taken up.
 ///
-/// 1, 2026-11: the first.
-pub(super) const SCHEMA: u32 = 1;
+/// - 1, 2026-11: the first.
+/// - 2, 2026-11: the cluster's id and its term.
+pub(crate) const SCHEMA: u32 = 2;
 
 /// The tables; their names are part of the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Table {
+pub(crate) enum Table {
     /// Single values, by name.
     Meta,
     Leases,
@@ -39,7 +42,7 @@ pub(super) enum Table {
 }
 
 impl Table {
-    pub(super) const ALL: [Table; 10] = [
+    pub(crate) const ALL: [Table; 10] = [
         Table::Meta,
         Table::Leases,
         Table::Waiting,
@@ -52,7 +55,7 @@ impl Table {
         Table::Absences,
     ];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Table::Meta => "meta",
             Table::Leases => "leases",
@@ -68,26 +71,47 @@ impl Table {
     }
 }
 
-const META_SCHEMA: &[u8] = b"schema";
+pub(crate) const META_SCHEMA: &[u8] = b"schema";
+pub(crate) const META_TERM: &[u8] = b"term";
+const META_CLUSTER: &[u8] = b"cluster";
 const META_EPOCHS: &[u8] = b"epochs";
 const META_POLICY: &[u8] = b"policy";
 const META_SIGNING_KEY: &[u8] = b"signing key";
 
 /// A row to put, or to delete (no value).
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Row<'a> {
-    pub(super) table: Table,
-    pub(super) key: Cow<'a, [u8]>,
-    pub(super) value: Option<Vec<u8>>,
+pub(crate) struct Row<'a> {
+    pub(crate) table: Table,
+    pub(crate) key: Cow<'a, [u8]>,
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// A store whose rows can be read and written as they are, for another store.
+pub(crate) trait RawRows: Store {
+    /// All rows.
+    fn rows(&mut self) -> Result<Vec<Row<'static>>, StoreError>;
+
+    /// Makes rows durable, all of them or none.
+    fn put_rows(&mut self, rows: Vec<Row<'static>>) -> Result<(), StoreError>;
 }
 
 /// The row with the store's schema version.
-pub(super) fn schema_row() -> Row<'static> {
+pub(crate) fn schema_row() -> Row<'static> {
     put(Table::Meta, META_SCHEMA, &SCHEMA)
 }
 
+/// The value of the row with the term.
+pub(crate) fn term_value(term: Term) -> Vec<u8> {
+    json(&term.0)
+}
+
+/// Reads a value of the rows with the schema and the term.
+pub(crate) fn number_of(value: &[u8]) -> Result<u64, StoreError> {
+    read(Table::Meta, value)
+}
+
 /// The row that a change writes.
-pub(super) fn row_of(write: &Write) -> Row<'_> {
+pub(crate) fn row_of(write: &Write) -> Row<'_> {
     match write {
         Write::Lease(change) => lease_row(change),
         Write::Identity(change) => identity_row(change),
@@ -96,6 +120,8 @@ pub(super) fn row_of(write: &Write) -> Row<'_> {
             key: META_SIGNING_KEY.into(),
             value: Some(key.reveal().to_vec()),
         },
+        Write::Cluster(cluster) => put(Table::Meta, META_CLUSTER, &cluster.to_string()),
+        Write::Term(term) => put(Table::Meta, META_TERM, &term.0),
     }
 }
 
@@ -167,24 +193,25 @@ fn json(value: &impl Serialize) -> Vec<u8> {
 
 /// Collects the rows that are read.
 #[derive(Default)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     stored: Stored,
-    schema: Option<u32>,
 }
 
 impl Reading {
     /// Adds one row. Rows of one table may come in any order.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         table: Table,
         key: &[u8],
         value: &[u8],
     ) -> Result<(), StoreError> {
-        let Reading { stored, schema } = self;
+        let stored = &mut self.stored;
         let rows = &mut stored.rows;
         match table {
             Table::Meta => match key {
-                META_SCHEMA => *schema = Some(read(table, value)?),
+                META_SCHEMA => stored.schema = Some(read(table, value)?),
+                META_TERM => stored.term = Term(read(table, value)?),
+                META_CLUSTER => stored.cluster = Some(cluster(table, value)?),
                 META_EPOCHS => rows.epochs = read::<Epoch>(table, value)?,
                 META_POLICY => rows.policy = Some(read(table, value)?),
                 META_SIGNING_KEY => stored.signing_key = Some(Secret::new(value)),
@@ -207,16 +234,32 @@ impl Reading {
         Ok(())
     }
 
-    /// Everything, if the schema is this version's. A store without a schema is new.
-    pub(super) fn done(self) -> Result<Stored, StoreError> {
-        match self.schema {
-            Some(found) if found != SCHEMA => Err(StoreError::Schema {
-                found,
-                known: SCHEMA,
-            }),
-            _ => Ok(self.stored),
+    /// Everything, if this version knows the schema. A store without a schema is new.
+    pub(crate) fn done(self) -> Result<Stored, StoreError> {
+        if let Some(found) = self.stored.schema {
+            check_schema(found)?;
         }
+        Ok(self.stored)
     }
+}
+
+/// Checks that this version knows a schema.
+pub(crate) fn check_schema(found: u32) -> Result<(), StoreError> {
+    match (1..=SCHEMA).contains(&found) {
+        true => Ok(()),
+        false => Err(StoreError::Schema {
+            found,
+            known: SCHEMA,
+        }),
+    }
+}
+
+fn cluster(table: Table, value: &[u8]) -> Result<ClusterId, StoreError> {
+    let text: String = read(table, value)?;
+    ClusterId::parse(&text).ok_or_else(|| StoreError::Row {
+        table: table.name(),
+        problem: "the cluster's id has 32 hexadecimal digits".to_owned(),
+    })
 }
 
 fn read<T: DeserializeOwned>(table: Table, value: &[u8]) -> Result<T, StoreError> {

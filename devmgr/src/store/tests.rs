@@ -162,7 +162,8 @@ proptest! {
             memory.apply(batch).unwrap();
         }
         let mut file = RedbStore::open(&path).unwrap();
-        prop_assert_eq!(file.load().unwrap(), memory.load().unwrap());
+        let in_file = Stored { schema: None, ..file.load().unwrap() };
+        prop_assert_eq!(in_file, memory.load().unwrap());
     }
 }
 
@@ -182,6 +183,8 @@ fn a_batch_is_loaded_as_it_was_applied() {
             Write::Identity(IdentityChange::PutToken(token(1))),
             Write::Identity(IdentityChange::PutRemoved(user(2).name)),
             Write::SigningKey(Secret::new(*b"key")),
+            Write::Cluster(ClusterId([3; 16])),
+            Write::Term(Term(4)),
         ])
         .unwrap();
     let stored = store.clone().load().unwrap();
@@ -200,6 +203,9 @@ fn a_batch_is_loaded_as_it_was_applied() {
         tokens: vec![token(1)],
         removed: vec![user(2).name],
         signing_key: Some(Secret::new(*b"key")),
+        cluster: Some(ClusterId([3; 16])),
+        term: Term(4),
+        schema: None,
     };
     assert_eq!(stored, expected);
 }
@@ -253,14 +259,14 @@ fn a_store_of_a_later_manager_is_refused() {
     let path = folder.path().join("store");
     let mut store = RedbStore::open(&path).unwrap();
     let later = super::rows::Row {
-        value: Some(b"2".to_vec()),
+        value: Some(b"3".to_vec()),
         ..super::rows::schema_row()
     };
     store.commit([later].into_iter()).unwrap();
     drop(store);
     let error = RedbStore::open(&path).unwrap_err();
     assert!(
-        matches!(error, StoreError::Schema { found: 2, known: 1 }),
+        matches!(error, StoreError::Schema { found: 3, known: 2 }),
         "{error}"
     );
 }
@@ -362,4 +368,22 @@ fn a_store_that_others_can_get_at_is_refused() {
     let new = folder.path().join("new");
     assert!(matches!(RedbStore::open(&new), Err(StoreError::Exposed(_))));
     assert!(!new.exists());
+}
+
+#[test]
+fn a_store_of_the_first_schema_is_taken_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let mut store = RedbStore::open(&path).unwrap();
+    let writes = [Write::Lease(Change::PutLease(lease(1)))];
+    store.apply(&writes).unwrap();
+    let first = super::rows::Row {
+        value: Some(b"1".to_vec()),
+        ..super::rows::schema_row()
+    };
+    store.commit([first].into_iter()).unwrap();
+    drop(store);
+    let stored = RedbStore::open(&path).unwrap().load().unwrap();
+    assert_eq!(stored.schema, Some(super::rows::SCHEMA));
+    assert_eq!(stored.rows.leases, [lease(1)]);
 }

@@ -1,10 +1,13 @@
 //! `causeway-devmgr` from outside: its process, its port, its store. [`node::FakeNode`] speaks the real
 //! wire, and checks that nothing is granted twice. [`tool`]: the commands of administrators and users.
+//! [`etcd::Cluster`]: real members of etcd, as child processes.
 
 mod considering;
 mod crowds;
 mod encrypted;
 mod ending;
+mod etcd;
+mod etcd_store;
 mod first_admin;
 mod forgetting;
 mod granting;
@@ -24,6 +27,7 @@ mod real_node;
 mod reducing;
 mod restarts;
 mod samples;
+mod several;
 mod slow_store;
 mod stopping;
 mod store_failure;

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::process::{AT_MOST, Who, channel};
+use super::process::{AT_MOST, Who, channel, try_channel};
 
 /// The grants that a node serves: lease and epoch, with their units.
 pub(crate) type Served = BTreeMap<(Vec<u8>, u64), Vec<(u32, u32, u32)>>;
@@ -80,15 +80,15 @@ impl FakeNode {
     /// A node that reports itself as insecure.
     pub(crate) fn start_insecure(manager: SocketAddr, number: u8, devices: u32) -> FakeNode {
         let who = Who::Name(format!("node{number}"));
-        FakeNode::start_with(manager, (number, devices, true), who)
+        FakeNode::start_with(&[manager], (number, devices, true), who)
     }
 
     pub(crate) fn start_as(manager: SocketAddr, number: u8, devices: u32, who: Who) -> FakeNode {
-        FakeNode::start_with(manager, (number, devices, false), who)
+        FakeNode::start_with(&[manager], (number, devices, false), who)
     }
 
     fn start_with(
-        manager: SocketAddr,
+        managers: &[SocketAddr],
         (number, devices, is_insecure): (u8, u32, bool),
         who: Who,
     ) -> FakeNode {
@@ -104,8 +104,14 @@ impl FakeNode {
             changed: watch::channel(0).0,
             speech: watch::channel(speech).0,
         });
-        let task = tokio::spawn(live(Arc::clone(&shared), manager, who));
+        let task = tokio::spawn(live(Arc::clone(&shared), managers.to_vec(), who));
         FakeNode { shared, task }
+    }
+
+    /// A node that joins whichever of these managers lets it.
+    pub(crate) fn start_at_any(managers: &[SocketAddr], number: u8, devices: u32) -> FakeNode {
+        let who = Who::Name(format!("node{number}"));
+        FakeNode::start_with(managers, (number, devices, false), who)
     }
 
     /// Sets which messages the node sends from now on. Messages that were suppressed are sent once they are
@@ -182,9 +188,21 @@ impl Drop for FakeNode {
     }
 }
 
-async fn live(shared: Arc<Shared>, manager: SocketAddr, who: Who) {
-    loop {
-        let mut client = NodesClient::new(channel(manager).await);
+/// Pause between two attempts at different managers, so that they are not flooded.
+const PAUSE: Duration = Duration::from_millis(20);
+
+async fn live(shared: Arc<Shared>, managers: Vec<SocketAddr>, who: Who) {
+    for manager in managers.iter().cycle() {
+        let channel = if managers.len() == 1 {
+            channel(*manager).await
+        } else {
+            tokio::time::sleep(PAUSE).await;
+            match try_channel(*manager).await {
+                Some(channel) => channel,
+                None => continue,
+            }
+        };
+        let mut client = NodesClient::new(channel);
         let (send, words) = mpsc::channel(1024);
         shared.hello(&send);
         let joined = client.join(who.request(ReceiverStream::new(words))).await;

@@ -54,7 +54,10 @@ impl Manager {
         };
         let path = folder.path().join("manager.toml");
         std::fs::write(&path, config).unwrap();
-        let store = folder.path().join("store");
+        let store = match config.contains("[etcd]") {
+            true => "etcd".into(),
+            false => folder.path().join("store"),
+        };
         let log = folder.path().join("log");
         let (child, address) = spawn(&store, &path, &log, "127.0.0.1:0", &arguments);
         Manager {
@@ -180,6 +183,12 @@ pub(crate) async fn channel(address: SocketAddr) -> Channel {
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// Connects to the manager, if it is there.
+pub(crate) async fn try_channel(address: SocketAddr) -> Option<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    endpoint.connect().await.ok()
 }
 
 /// A user's connection, with one method for each call.

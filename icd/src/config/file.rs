@@ -22,6 +22,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use causeway_proto::DAEMON_PORT;
 use causeway_proto::settings::Fault;
 use serde::Deserialize;
 use toml::Spanned;
@@ -127,11 +128,7 @@ impl File<'_> {
         let mut table: ServerTable = self.entry(value, name, effect)?;
         let place = table.address.span();
         let written = std::mem::take(&mut table.address.get_mut().0);
-        let (address, further) = addresses(&written).map_err(|(at, error)| {
-            // An address that is no list has the position of the whole value.
-            let at = at.filter(|at| !at.is_empty()).unwrap_or(place.clone());
-            self.wrong(at, &format!("{name}: {error}; {effect}"))
-        })?;
+        let (address, further) = self.addresses(&written, DAEMON_PORT, &place, (name, effect))?;
         let name = table.name.take();
         let settings = ServerSettings {
             name,
@@ -139,6 +136,22 @@ impl File<'_> {
             ..table.settings(address, self.folder)
         };
         Ok((place, settings))
+    }
+
+    /// Reads the first and the further addresses of an entry. `place` is that of the whole value, and
+    /// `(name, effect)` as in [`File::entry`].
+    pub(super) fn addresses(
+        &self,
+        written: &[Spanned<String>],
+        port: u16,
+        place: &Range<usize>,
+        (name, effect): (&str, &str),
+    ) -> Result<(Address, Vec<Address>), Problem> {
+        addresses(written, port).map_err(|(at, error)| {
+            // An address that is no list has the position of the whole value.
+            let at = at.filter(|at| !at.is_empty()).unwrap_or(place.clone());
+            self.wrong(at, &format!("{name}: {error}; {effect}"))
+        })
     }
 
     fn tls(&self, value: Value<'_>) -> Result<TlsSettings, Problem> {
@@ -192,7 +205,7 @@ impl File<'_> {
 type Misread = (Option<Range<usize>>, String);
 
 /// Reads the first and the further addresses of a server. An error may have a position.
-fn addresses(written: &[Spanned<String>]) -> Result<(Address, Vec<Address>), Misread> {
+fn addresses(written: &[Spanned<String>], port: u16) -> Result<(Address, Vec<Address>), Misread> {
     let count = written.len();
     if count > MOST_ADDRESSES {
         let most = format!("`address` lists {count} addresses; list at most {MOST_ADDRESSES}");
@@ -201,7 +214,7 @@ fn addresses(written: &[Spanned<String>]) -> Result<(Address, Vec<Address>), Mis
     let mut addresses: Vec<Address> = Vec::with_capacity(count);
     for text in written {
         let wrong = |error: String| (Some(text.span()), error);
-        let address: Address = (text.get_ref().parse())
+        let address = Address::with_port(text.get_ref(), port)
             .map_err(|error: BadAddress| wrong(format!("{error} in `address`")))?;
         if addresses.contains(&address) {
             let twice = format!("`address` lists {address} twice; list each address once");

@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [manager]
-//! address = "manager.example:7078"   # the port may be left out
+//! address = "manager.example:7078"   # the port may be left out; a list if several managers share a store
 //! placement = "spread"               # or "same-node"; "any" if left out
 //! priority = "low"                   # or "normal", "high"
 //! time_limit = "2h"                  # return the devices after this time at the latest
@@ -14,8 +14,8 @@
 //! TYPE = "GPU"                       # a property of clGetDeviceInfo, without CL_DEVICE_
 //! GLOBAL_MEM_SIZE = ">=8GiB"         # the default comparison is =
 //! ```
-//! The environment overrides the file: `CAUSEWAY_MANAGER` (`host:port`), and for the request the first
-//! variable that is set:
+//! The environment overrides the file: `CAUSEWAY_MANAGER` (`host:port`, or `m1,m2,m3`), and for the request
+//! the first variable that is set:
 //! 1. `CAUSEWAY_LEASE`: an existing lease of another holder, who also releases it, as 32 hexadecimal
 //!    digits.
 //! 2. `CAUSEWAY_REQUEST`: `2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB; same-node`; `1` is any one device.
@@ -40,7 +40,9 @@ use causeway_proto::request::{Comparison, Condition, DeviceRequest, Placement, W
 
 use super::file::{File, Value};
 use super::tables::{Given, ManagerTable, RequestTable};
-use super::{Address, Problem, ServerSettings, Settings, duration, paper};
+use super::{
+    Address, BadAddress, MOST_ADDRESSES, Problem, ServerSettings, Settings, duration, paper,
+};
 
 const MANAGER: &str = "CAUSEWAY_MANAGER";
 const REQUEST: &str = "CAUSEWAY_REQUEST";
@@ -208,11 +210,9 @@ impl Variables {
         let request = DeviceRequest::new(read.wanted, Placement::Any);
         let request = request.map_err(|error| in_file(None, error.to_string()))?;
         let named = read.manager.filter(|_| self.manager.is_none());
-        let named = named.map(|text| Address::with_port(&text, MANAGER_PORT));
+        let named = named.map(|text| managers(&text));
         Ok(Asked {
-            manager: named
-                .transpose()
-                .map_err(|error| in_file(None, error.to_string()))?,
+            manager: named.transpose().map_err(|error| in_file(None, error))?,
             ..asked(REQUEST_FILE, Some(LeaseWanted::Devices(request)))
         })
     }
@@ -233,20 +233,18 @@ impl Variables {
     fn manager(
         &self,
         draft: Draft,
-        named: Option<Address>,
+        named: Option<Managers>,
         settings: &Settings,
     ) -> Result<Option<ServerSettings>, Problem> {
         let named = match &self.manager {
             Some(text) => {
-                let address = Address::with_port(&text.to_string_lossy(), MANAGER_PORT);
-                Some(address.map_err(|error| wrong(MANAGER, error.to_string()))?)
+                let named = managers(&text.to_string_lossy());
+                Some(named.map_err(|error| wrong(MANAGER, error))?)
             }
             None => named,
         };
-        // The file's settings apply only to the manager whose address the file names.
         let mut manager = match (named, draft.manager) {
-            (Some(address), Some(written)) if written.address == address => written,
-            (Some(address), _) => ServerSettings::at(address),
+            (Some(named), written) => named.with_settings_of(written),
             (None, Some(written)) => written,
             (None, None) => return Ok(None),
         };
@@ -261,8 +259,55 @@ struct Asked {
     // The variable or table that has the request.
     origin: &'static str,
     wanted: Option<LeaseWanted>,
-    // The manager's address, if the request file names one.
-    manager: Option<Address>,
+    // The managers' addresses, if the request file names them.
+    manager: Option<Managers>,
+}
+
+/// The addresses of all managers of a cluster.
+#[derive(Clone)]
+struct Managers {
+    first: Address,
+    further: Vec<Address>,
+}
+
+impl Managers {
+    /// The settings for these managers. The file's settings apply only to managers whose addresses the file
+    /// names.
+    fn with_settings_of(self, written: Option<ServerSettings>) -> ServerSettings {
+        let mut all = std::iter::once(&self.first).chain(&self.further);
+        let written = written.filter(|written| all.all(|address| written.is_at(address)));
+        let Managers { first, further } = self;
+        ServerSettings {
+            address: first.clone(),
+            further,
+            ..written.unwrap_or_else(|| ServerSettings::at(first))
+        }
+    }
+}
+
+/// Reads the managers' addresses, which commas or white space separate.
+fn managers(text: &str) -> Result<Managers, String> {
+    let mut addresses = Vec::new();
+    let entries = text.split(|c: char| c == ',' || c.is_whitespace());
+    for entry in entries.filter(|entry| !entry.is_empty()) {
+        let address = Address::with_port(entry, MANAGER_PORT).map_err(|error| error.to_string())?;
+        // An address that is named twice is one manager.
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    if addresses.len() > MOST_ADDRESSES {
+        let count = addresses.len();
+        return Err(format!(
+            "{count} device managers are named; name at most {MOST_ADDRESSES}"
+        ));
+    }
+    let mut addresses = addresses.into_iter();
+    let first = addresses.next().ok_or(BadAddress::Empty);
+    Ok(Managers {
+        first: first.map_err(|error| error.to_string())?,
+        further: addresses.collect(),
+    })
 }
 
 impl Draft {
@@ -332,13 +377,13 @@ impl File<'_> {
             priority: table.priority.unwrap_or(draft.terms.priority),
             time_limit: table.time_limit.or(draft.terms.time_limit),
         };
-        if let Some(address) = &table.address {
-            let read = Address::with_port(address.get_ref(), MANAGER_PORT);
-            let read = read.map_err(|error| {
-                let message = format!("{name}: {error} in `address`; {effect}");
-                self.wrong(address.span(), &message)
-            })?;
-            draft.manager = Some(table.settings(read, self.folder));
+        if let Some(written) = &table.address {
+            let (place, written) = (written.span(), &written.get_ref().0);
+            let (first, further) = self.addresses(written, MANAGER_PORT, &place, (name, effect))?;
+            draft.manager = Some(ServerSettings {
+                further,
+                ..table.settings(first, self.folder)
+            });
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ fn settings(text: &str, variables: &Variables) -> Settings {
     file::read(text, "s.toml", Path::new("/conf"), &mut settings);
     variables.resolve(&mut settings, |path| match path.to_str() {
         Some("/request.xml") => Ok("<devmngr>paper</devmngr>\n<device/>".to_owned()),
+        Some("/several.xml") => Ok("<devmngr>m3,m1</devmngr>\n<device/>".to_owned()),
         Some("/wrong.xml") => Ok("\n<devic>".to_owned()),
         _ => Err("file does not exist".to_owned()),
     });
@@ -156,6 +157,43 @@ fn the_environment_wins() {
     assert_eq!(wanted, "000102030405060708090a0b0c0d0e0f");
     // The file's CA applies only to the manager that the file names.
     assert_eq!(resolve(FILE, &everything).0.unwrap().manager.tls.ca, None);
+}
+
+#[test]
+fn several_managers_may_be_named_everywhere() {
+    let addresses = |text: &str, variables: &Variables| {
+        let settings = settings(text, variables);
+        assert_eq!(settings.problems, []);
+        let manager = settings.manager.expect("a manager");
+        (manager.all_addresses(), manager.tls.ca.is_some())
+    };
+    let file = "[manager]\naddress = [\"m1\", \"m2:1\", \"m3\"]\nca = \"ca.pem\"\n";
+    let named = |text: &str| Variables {
+        manager: Some(text.into()),
+        ..Variables::default()
+    };
+    let (all, two) = ("m1:7078,m2:1,m3:7078", "m3:7078,m1:7078");
+    for (variables, expected) in [
+        (Variables::default(), (all, true)),
+        (named("m3, m1 m3"), (two, true)),
+        // Another manager than the file's gets none of the file's settings.
+        (named("m1,other"), ("m1:7078,other:7078", false)),
+    ] {
+        assert_eq!(
+            addresses(file, &variables),
+            (expected.0.to_owned(), expected.1)
+        );
+    }
+    let paper = Variables {
+        file: Some("/several.xml".into()),
+        ..Variables::default()
+    };
+    assert_eq!(addresses(file, &paper), (two.to_owned(), true));
+    let wrong = |variables: &Variables| settings("", variables).problems[0].to_string();
+    let many: Vec<String> = (0..9).map(|number| format!("m{number}")).collect();
+    let many = wrong(&named(&many.join(",")));
+    assert!(many.contains("name at most 8"), "{many}");
+    assert!(wrong(&named(" , ")).contains("the address is empty"));
 }
 
 #[test]

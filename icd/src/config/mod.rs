@@ -97,7 +97,8 @@ impl Default for Settings {
 pub struct ServerSettings {
     /// The address on which the server listens; the first one, if there are several.
     pub address: Address,
-    /// Further addresses of the same server, which are ways to it over other networks.
+    /// Further addresses of the same server, which are ways to it over other networks. Of a device manager: the
+    /// addresses of the other managers of its cluster.
     pub further: Vec<Address>,
     /// A display name.
     pub name: Option<String>,
@@ -287,6 +288,13 @@ impl ServerSettings {
     /// All addresses of the server, in the user's order.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
         std::iter::once(&self.address).chain(&self.further)
+    }
+
+    /// All addresses, separated by commas, as `CAUSEWAY_MANAGER` takes them.
+    #[must_use]
+    pub fn all_addresses(&self) -> String {
+        let addresses: Vec<&str> = self.addresses().map(Address::as_str).collect();
+        addresses.join(",")
     }
 
     /// Whether this is one of the server's addresses.

@@ -1,7 +1,7 @@
 //! The request file of the dOpenCL paper: XML.
 //!
 //! ```xml
-//! <devmngr>manager.example</devmngr>
+//! <devmngr>manager.example</devmngr>   <!-- or m1,m2,m3 -->
 //! <devices>
 //!   <device count="2">
 //!     <attribute name="TYPE">CPU</attribute>
@@ -24,7 +24,7 @@ use roxmltree::{Document, Node};
 /// The contents of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Paper {
-    /// The manager's address as written, if there is one.
+    /// The managers' addresses as written, if there are any.
     pub(super) manager: Option<String>,
     pub(super) wanted: Vec<Wanted>,
 }

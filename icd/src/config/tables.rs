@@ -97,7 +97,7 @@ connection_table! {
     /// `[manager]`.
     #[serde(expecting = "a table; write `[manager]`")]
     ManagerTable {
-        address: Option<Spanned<String>>,
+        address: Option<Spanned<Addresses>>,
         #[serde(default, deserialize_with = "placement")]
         placement: Option<Placement>,
         #[serde(default, deserialize_with = "priority")]

@@ -40,6 +40,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(5);
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
 /// Timeout for the confirmation: as long as opening a session may take.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
+/// Timeout for the confirmation with several managers: a change of leader passes meanwhile.
+const CONFIRM_LIMIT_OF_SEVERAL: Duration = Duration::from_secs(8);
 const RENEW_LIMIT: Duration = Duration::from_secs(5);
 /// Timeout for a release at exit, which must not delay the program. A lease that is not released expires.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
@@ -239,7 +241,11 @@ impl Lease {
     fn confirm_reserved(self: &Arc<Self>, lease: LeaseId) -> bool {
         let asked = Instant::now();
         let question = Question::Confirm(lease);
-        match manager::ask(&self.settings.manager, question, CONFIRM_LIMIT) {
+        let limit = match self.settings.manager.further.is_empty() {
+            true => CONFIRM_LIMIT,
+            false => CONFIRM_LIMIT_OF_SEVERAL,
+        };
+        match manager::ask(&self.settings.manager, question, limit) {
             Ok(granted) => self.keep(asked, &granted),
             Err(NoLease::Over(reason)) => {
                 tracing::info!("the reservation cannot be confirmed: {reason}");
@@ -296,7 +302,7 @@ impl Lease {
         {
             tracing::warn!(
                 "{error}; the program runs without the devices requested from the manager at {}",
-                self.settings.manager.address
+                self.settings.manager.all_addresses()
             );
         }
         offered

@@ -1,25 +1,28 @@
 //! Calls to the device manager about leases: one short conversation each.
 //!
 //! Nothing is remembered here; `icd/src/lease` keeps the life of a lease. Invariant: [`NoLease::Over`] is
-//! an answer of the manager itself. Any other error says nothing about the lease.
+//! an answer of the manager that leads. Any other error says nothing about the lease.
 #![forbid(unsafe_code)]
 
+use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
+use causeway_managers::highest::leader_of;
+use causeway_managers::probe;
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::manager::{
     ConfirmReservation, Granted, ReleaseLease, RenewLease, RequestDevices, progress,
 };
 use causeway_proto::status::WireError;
 use causeway_proto::version::WireVersion;
-use tonic::metadata::MetadataValue;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status};
 
 pub use super::control::this_process;
 use super::control::{self, Caller, Reached};
-use super::retry;
+use super::leader::{self, Cluster};
 use super::security::Credentials;
 use crate::config::{LeaseTerms, ServerSettings};
 
@@ -73,28 +76,27 @@ impl From<WireError> for NoLease {
     }
 }
 
-/// Sends a request; takes `limit` at most.
+/// Longest wait for one manager's answer to a question that it decides at once, if there are others.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// Sends a request; takes `limit` at most. Of several managers, the one that leads is asked. If the leader
+/// changes meanwhile, the next one is asked.
 pub fn ask(
     manager: &ServerSettings,
     question: Question,
     limit: Duration,
 ) -> Result<Granted, NoLease> {
-    let server = manager.clone();
-    let asked = control::converse(move || async move {
-        // A refusal by the manager is the inner result. Only outer errors may be retried.
-        let converse = |_| async {
-            let mut manager = Manager::reach(&server, limit).await?;
-            manager.ask(question.clone()).await
-        };
-        control::within(limit, &server.address, retry::persistently(converse)).await
-    });
-    match asked {
-        Ok(answer) => answer?.map_err(NoLease::Over),
-        Err(error) => Err(NoLease::Wire(WireError::Unreachable {
-            address: manager.address.to_string(),
-            reason: error.to_string(),
-        })),
-    }
+    let each = match question {
+        // The manager may ask its nodes.
+        Question::Reserve(..) => limit,
+        Question::Confirm(_) | Question::Renew(_) => ANSWER_WITHIN,
+    };
+    // A repetition of the request is the same request, whichever manager gets it.
+    let id: LeaseId = rand::random();
+    talk(manager, limit, each, move |mut manager| {
+        let question = question.clone();
+        async move { manager.ask(question, id).await }
+    })
 }
 
 /// Gives a lease or a reservation back; takes `limit` at most.
@@ -102,13 +104,32 @@ pub fn ask(
 /// # Errors
 /// [`NoLease`]. The lease then expires by itself.
 pub fn release(manager: &ServerSettings, lease: LeaseId, limit: Duration) -> Result<(), NoLease> {
+    talk(
+        manager,
+        limit,
+        ANSWER_WITHIN,
+        move |mut manager| async move { manager.release(lease).await },
+    )
+}
+
+// A refusal by the manager is the inner result. Only outer errors may be retried.
+fn talk<T, F>(
+    manager: &ServerSettings,
+    limit: Duration,
+    each: Duration,
+    converse: impl Fn(Manager) -> F + Send + 'static,
+) -> Result<T, NoLease>
+where
+    T: Send + 'static,
+    F: Future<Output = Told<T>>,
+{
     let server = manager.clone();
     let asked = control::converse(move || async move {
-        let converse = |_| async { Manager::reach(&server, limit).await?.release(lease).await };
-        control::within(limit, &server.address, retry::persistently(converse)).await
+        let converse = |conversation| converse(Manager::new(conversation));
+        leader::talk(&server, limit, each, converse).await
     });
     match asked {
-        Ok(released) => released?.map_err(NoLease::Over),
+        Ok(told) => told?.map_err(NoLease::Over),
         Err(error) => Err(NoLease::Wire(WireError::Unreachable {
             address: manager.address.to_string(),
             reason: error.to_string(),
@@ -122,22 +143,26 @@ pub struct Conversation {
     channel: Channel,
     credentials: Credentials,
     caller: Caller,
+    cluster: Cluster,
 }
 
-/// Connect timeout within a conversation whose total time the caller limits.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-
 impl Conversation {
-    /// Connects. The manager has not sent anything yet when this succeeds.
+    /// Connects; takes `limit` at most. Of several managers, the one that leads is asked. A single manager
+    /// has not sent anything yet when this succeeds.
     ///
     /// # Errors
-    /// [`WireError`] if the manager is not there, or is not the one that the settings demand.
-    pub async fn with(manager: &ServerSettings) -> Result<Conversation, WireError> {
-        retry::persistently(|_| Conversation::once(manager, CONNECT_WITHIN)).await
+    /// [`WireError`] if no manager is there, none leads, or it is not the one that the settings demand.
+    pub async fn with(
+        manager: &ServerSettings,
+        limit: Duration,
+    ) -> Result<Conversation, WireError> {
+        leader::reach(manager, limit).await
     }
 
-    async fn once(
+    /// Connects to the one address of `manager`, which is one of the cluster.
+    pub(super) async fn once(
         manager: &ServerSettings,
+        cluster: &Cluster,
         connect_within: Duration,
     ) -> Result<Conversation, WireError> {
         let reached = Reached::at(manager, connect_within, 0).await?;
@@ -145,6 +170,7 @@ impl Conversation {
             channel: reached.channel,
             credentials: reached.credentials,
             caller: reached.caller,
+            cluster: cluster.clone(),
         })
     }
 
@@ -154,7 +180,13 @@ impl Conversation {
         self.channel.clone()
     }
 
-    /// A request with the caller's credentials and user name.
+    /// The address that was reached.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.caller.address()
+    }
+
+    /// A request with the caller's credentials and user name, and the highest term that this process has met.
     pub fn request<T>(&self, message: T) -> Request<T> {
         let mut request = self.credentials.request(message);
         // User names have no spaces.
@@ -162,13 +194,56 @@ impl Conversation {
         if let Ok(user) = MetadataValue::try_from(user) {
             request.metadata_mut().insert(USER, user);
         }
+        self.cluster.tell(request.metadata_mut());
         request
+    }
+
+    /// Decides whether an answer is believed.
+    ///
+    /// # Errors
+    /// [`WireError::NotLeading`] for an answer of a deposed leader, or of another cluster.
+    pub fn believe(&self, metadata: &MetadataMap) -> Result<(), WireError> {
+        let heard = self.cluster.hear(metadata, false);
+        heard.map_err(|disbelieved| self.leads_not(disbelieved.to_string()))
+    }
+
+    /// Whether a status is the manager's own answer about a lease, such as an unknown or expired lease, and
+    /// is believed.
+    #[must_use]
+    pub fn is_word(&self, status: &Status) -> bool {
+        matches!(status.code(), Code::NotFound | Code::FailedPrecondition)
+            && probe::is_answer(status)
+            && self.believe(status.metadata()).is_ok()
+    }
+
+    /// The error for a status of a manager that does not lead, or is not believed. `None` for any other
+    /// status.
+    #[must_use]
+    pub fn not_leading(&self, status: &Status) -> Option<WireError> {
+        if !probe::is_answer(status) {
+            return None;
+        }
+        let stands_by = status.code() == Code::Unavailable;
+        if let Err(disbelieved) = self.cluster.hear(status.metadata(), stands_by) {
+            return Some(self.leads_not(disbelieved.to_string()));
+        }
+        // A manager that is alone may refuse for its own reasons.
+        let has_others = self.cluster.has_several() || leader_of(status.metadata()).is_some();
+        (stands_by && has_others).then(|| self.leads_not(status.message().to_owned()))
     }
 
     /// Converts a status that is not the manager's answer about a lease into an error.
     #[must_use]
     pub fn explain(&self, status: &Status) -> WireError {
-        self.caller.explain(status)
+        self.not_leading(status)
+            .unwrap_or_else(|| self.caller.explain(status))
+    }
+
+    pub(super) fn leads_not(&self, reason: String) -> WireError {
+        WireError::NotLeading {
+            address: self.caller.address().to_owned(),
+            reason,
+        }
     }
 
     fn nonsense(&self, reason: &str) -> WireError {
@@ -189,31 +264,27 @@ struct Manager {
 type Told<T> = Result<Result<T, String>, WireError>;
 
 impl Manager {
-    async fn reach(
-        server: &ServerSettings,
-        connect_within: Duration,
-    ) -> Result<Manager, WireError> {
-        let conversation = Conversation::once(server, connect_within).await?;
-        Ok(Manager {
+    fn new(conversation: Conversation) -> Manager {
+        Manager {
             client: LeasesClient::new(conversation.channel()),
             conversation,
-        })
+        }
     }
 
-    async fn ask(&mut self, question: Question) -> Told<Granted> {
+    async fn ask(&mut self, question: Question, id: LeaseId) -> Told<Granted> {
         let told = match question {
-            Question::Reserve(request, terms) => self.reserve(request, terms).await?,
+            Question::Reserve(request, terms) => self.reserve(request, terms, id).await?,
             Question::Confirm(lease) => {
                 let lease_id = Bytes::copy_from_slice(&lease);
                 let request = self.conversation.request(ConfirmReservation { lease_id });
                 let answer = self.client.confirm(request).await;
-                self.word(answer.map(tonic::Response::into_inner))?
+                self.word(answer)?
             }
             Question::Renew(lease) => {
                 let lease_id = Bytes::copy_from_slice(&lease);
                 let request = self.conversation.request(RenewLease { lease_id });
                 let answer = self.client.renew(request).await;
-                self.word(answer.map(tonic::Response::into_inner))?
+                self.word(answer)?
             }
         };
         match &told {
@@ -224,8 +295,9 @@ impl Manager {
         }
     }
 
-    async fn reserve(&mut self, request: String, terms: LeaseTerms) -> Told<Granted> {
+    async fn reserve(&mut self, request: String, terms: LeaseTerms, id: LeaseId) -> Told<Granted> {
         let request = self.conversation.request(RequestDevices {
+            lease_id: Bytes::copy_from_slice(&id),
             wire_version: u32::from(WireVersion::CURRENT.number()),
             client: Some(this_process()),
             request,
@@ -235,9 +307,9 @@ impl Manager {
             ..RequestDevices::default()
         });
         let steps = self.client.request(request).await;
-        let mut steps = steps
-            .map_err(|status| self.conversation.explain(&status))?
-            .into_inner();
+        let steps = steps.map_err(|status| self.conversation.explain(&status))?;
+        self.conversation.believe(steps.metadata())?;
+        let mut steps = steps.into_inner();
         loop {
             let step = steps
                 .message()
@@ -262,22 +334,19 @@ impl Manager {
         let lease_id = Bytes::copy_from_slice(&lease);
         let request = self.conversation.request(ReleaseLease { lease_id });
         let answer = self.client.release(request).await;
-        self.word(answer.map(drop))
+        Ok(self.word(answer)?.map(drop))
     }
 
-    fn word<T>(&self, answer: Result<T, Status>) -> Told<T> {
+    fn word<T>(&self, answer: Result<Response<T>, Status>) -> Told<T> {
         match answer {
-            Ok(answer) => Ok(Ok(answer)),
-            Err(status) if is_word(&status) => Ok(Err(status.message().to_owned())),
+            Ok(answer) => {
+                self.conversation.believe(answer.metadata())?;
+                Ok(Ok(answer.into_inner()))
+            }
+            Err(status) if self.conversation.is_word(&status) => {
+                Ok(Err(status.message().to_owned()))
+            }
             Err(status) => Err(self.conversation.explain(&status)),
         }
     }
-}
-
-/// Whether a status is the manager's own answer about a lease, such as an unknown or expired lease. A
-/// status that gRPC created itself has a source error.
-#[must_use]
-pub fn is_word(status: &Status) -> bool {
-    matches!(status.code(), Code::NotFound | Code::FailedPrecondition)
-        && std::error::Error::source(status).is_none()
 }

@@ -37,6 +37,7 @@ pub mod gauge;
 mod granted;
 mod heartbeat;
 pub mod kept;
+mod leader;
 mod local;
 pub mod manager;
 pub mod node;

@@ -55,6 +55,12 @@ pub struct Hello {
     /// Anyone who can reach the node can use it without a name, and its traffic is readable on the network.
     #[prost(bool, tag = "9")]
     pub insecure: bool,
+    /// the highest term that the node has met; 0: none
+    #[prost(uint64, tag = "10")]
+    pub term: u64,
+    /// the cluster that the node belongs to; empty: none yet
+    #[prost(bytes = "bytes", tag = "11")]
+    pub cluster_id: ::prost::bytes::Bytes,
 }
 /// Replaces everything that Hello reported about the devices.
 #[allow(clippy::all)]
@@ -246,6 +252,12 @@ pub struct Welcome {
     /// silence after which the other side counts as lost
     #[prost(uint32, tag = "5")]
     pub heartbeat_limit_ms: u32,
+    /// The leader's term, at least 1. A node that has met a higher one hangs up.
+    #[prost(uint64, tag = "6")]
+    pub term: u64,
+    /// 16 random bytes. A node of another cluster hangs up.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub cluster_id: ::prost::bytes::Bytes,
 }
 /// A device, or one share of it, by its indices in the node's inventory.
 #[allow(clippy::all)]
@@ -664,6 +676,12 @@ pub struct ManagerInfo {
     /// when the caller's credential expires; 0: never
     #[prost(uint64, tag = "10")]
     pub expires_unix_ms: u64,
+    /// the leader's term
+    #[prost(uint64, tag = "11")]
+    pub term: u64,
+    /// as Welcome.cluster_id
+    #[prost(bytes = "bytes", tag = "12")]
+    pub cluster_id: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -956,6 +974,74 @@ pub struct Snapshot {
     pub queue: ::core::option::Option<QueueList>,
 }
 #[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListManagersRequest {}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ManagerList {
+    /// as Welcome.cluster_id
+    #[prost(bytes = "bytes", tag = "1")]
+    pub cluster_id: ::prost::bytes::Bytes,
+    /// the leader's term
+    #[prost(uint64, tag = "2")]
+    pub term: u64,
+    /// "redb" or "etcd"
+    #[prost(string, tag = "3")]
+    pub store: ::prost::alloc::string::String,
+    /// the leader first; a manager with redb lists only itself
+    #[prost(message, repeated, tag = "4")]
+    pub managers: ::prost::alloc::vec::Vec<ManagerState>,
+    /// etcd's members; empty with redb
+    #[prost(message, repeated, tag = "5")]
+    pub members: ::prost::alloc::vec::Vec<StoreMember>,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ManagerState {
+    /// where clients reach the manager: its setting `advertise`
+    #[prost(string, tag = "1")]
+    pub address: ::prost::alloc::string::String,
+    #[prost(enumeration = "ManagerRole", tag = "2")]
+    pub role: i32,
+    /// how long the manager has had this role
+    #[prost(uint64, tag = "3")]
+    pub since_ms: u64,
+    #[prost(string, tag = "4")]
+    pub version: ::prost::alloc::string::String,
+    /// the newest schema of the store that the manager knows
+    #[prost(uint32, tag = "5")]
+    pub schema: u32,
+    /// for people: why the manager cannot lead; empty: it can
+    #[prost(string, tag = "6")]
+    pub problem: ::prost::alloc::string::String,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StoreMember {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// URLs for clients
+    #[prost(string, repeated, tag = "2")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// empty while the member does not answer
+    #[prost(string, tag = "3")]
+    pub version: ::prost::alloc::string::String,
+    /// whether the member leads etcd
+    #[prost(bool, tag = "4")]
+    pub leader: bool,
+    #[prost(uint64, tag = "5")]
+    pub database_bytes: u64,
+    /// for people: why the member is unhealthy; empty: it is healthy
+    #[prost(string, tag = "6")]
+    pub problem: ::prost::alloc::string::String,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StepDownRequest {}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StepDownReply {}
+#[allow(clippy::all)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Priority {
@@ -1072,6 +1158,36 @@ impl LeaseState {
             "LEASE_STATE_ACTIVE" => Some(Self::Active),
             "LEASE_STATE_LAPSED" => Some(Self::Lapsed),
             "LEASE_STATE_ENDING" => Some(Self::Ending),
+            _ => None,
+        }
+    }
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ManagerRole {
+    Unspecified = 0,
+    Leader = 1,
+    Standby = 2,
+}
+impl ManagerRole {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MANAGER_ROLE_UNSPECIFIED",
+            Self::Leader => "MANAGER_ROLE_LEADER",
+            Self::Standby => "MANAGER_ROLE_STANDBY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MANAGER_ROLE_UNSPECIFIED" => Some(Self::Unspecified),
+            "MANAGER_ROLE_LEADER" => Some(Self::Leader),
+            "MANAGER_ROLE_STANDBY" => Some(Self::Standby),
             _ => None,
         }
     }
@@ -2606,6 +2722,50 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Admin", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Returns all managers that share the store.
+        pub async fn list_managers(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListManagersRequest>,
+        ) -> std::result::Result<tonic::Response<super::ManagerList>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.manager.v1.Admin/ListManagers",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.manager.v1.Admin", "ListManagers"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes the leader give up its lead, so that a standby takes over. Refused if there is no standby.
+        pub async fn step_down(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StepDownRequest>,
+        ) -> std::result::Result<tonic::Response<super::StepDownReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.manager.v1.Admin/StepDown",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.manager.v1.Admin", "StepDown"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -2700,6 +2860,16 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
+        /// Returns all managers that share the store.
+        async fn list_managers(
+            &self,
+            request: tonic::Request<super::ListManagersRequest>,
+        ) -> std::result::Result<tonic::Response<super::ManagerList>, tonic::Status>;
+        /// Makes the leader give up its lead, so that a standby takes over. Refused if there is no standby.
+        async fn step_down(
+            &self,
+            request: tonic::Request<super::StepDownRequest>,
+        ) -> std::result::Result<tonic::Response<super::StepDownReply>, tonic::Status>;
     }
     /// For administrators, unless a call's comment allows more.
     #[derive(Debug)]
@@ -3379,6 +3549,94 @@ pub mod admin_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/causeway.manager.v1.Admin/ListManagers" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListManagersSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ListManagersRequest>
+                    for ListManagersSvc<T> {
+                        type Response = super::ManagerList;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListManagersRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_managers(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListManagersSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/causeway.manager.v1.Admin/StepDown" => {
+                    #[allow(non_camel_case_types)]
+                    struct StepDownSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::StepDownRequest>
+                    for StepDownSvc<T> {
+                        type Response = super::StepDownReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StepDownRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::step_down(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StepDownSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -4,12 +4,16 @@
 //! This module makes no decisions; messages go into the table of grants and come out of it. Invariants:
 //! reports that the table makes after the state for a hello was taken are sent after that hello, in order.
 //! The manager counts as present since the time at which the last answered heartbeat was sent. This node
-//! therefore never believes in the connection for longer than the manager does.
+//! therefore never believes in the connection for longer than the manager does. A manager in a lower term than
+//! the highest known one, or of another cluster, gets no connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use causeway_managers::Disbelieved;
+use causeway_managers::probe::{self, Probed};
 use causeway_proto::control::Inventory;
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
@@ -17,18 +21,20 @@ use causeway_proto::manager::{
     InventoryChanged, LeaseLoad, LeaseSessions, RunningLease, Stopping, ToNode, Welcome, from_node,
     to_node,
 };
+use causeway_proto::metadata::{ClusterId, Term};
 use causeway_proto::version::{self, WireVersion};
 use causeway_security::LeaseVerifier;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use super::dial::{self, NotDialled};
 use super::message::{Grant, GrantReport};
 use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, Time, Unit};
-use super::{Managed, offer, reach};
+use super::{Managed, leader, offer, reach};
 use crate::config::ManagerAddress;
 use crate::supervisor::description::Description;
 use crate::supervisor::inventory::Known;
@@ -36,10 +42,8 @@ use crate::supervisor::readiness::Readiness;
 
 /// Time limit for the manager's answer to a hello. The manager may wait for its disk.
 const WELCOME_WITHIN: Duration = Duration::from_secs(10);
-/// Pause before the first retry; doubled for each further one.
+/// Longest pause after a lost connection.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Interval at which this node checks its devices and addresses for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Range of heartbeat intervals that the node accepts.
@@ -92,11 +96,16 @@ impl Outgoing {
 
 /// Reasons for the end or the failure of a connection to the manager.
 #[derive(Debug, thiserror::Error)]
-enum Parted {
+pub(super) enum Parted {
     #[error(transparent)]
     NotDialled(#[from] NotDialled),
     #[error("{}", .0.message())]
     Refused(#[from] Status),
+    /// The manager stands by, or cannot serve now.
+    #[error("{}", .0.message())]
+    NotLeading(Status),
+    #[error(transparent)]
+    Disbelieved(#[from] Disbelieved),
     #[error("the device manager does not answer")]
     Silent,
     #[error("the device manager closed the connection")]
@@ -109,7 +118,7 @@ enum Parted {
 
 impl Parted {
     /// Returns advice on how to fix the error, if there is any.
-    fn cure(&self) -> Option<&'static str> {
+    pub(super) fn cure(&self) -> Option<&'static str> {
         match self {
             Parted::NotDialled(not) => not.cure(),
             Parted::Refused(status) if status.code() == Code::Unimplemented => Some(
@@ -120,45 +129,44 @@ impl Parted {
     }
 }
 
-/// Joins the manager, and rejoins it forever. Tries the configured addresses in turn.
+/// Joins the manager that leads, and rejoins forever.
 pub(in crate::supervisor) async fn join(
     description: Arc<Description>,
     readiness: Arc<Readiness>,
     managed: Managed,
 ) {
-    let mut pause = PAUSE;
-    let addresses = managed.0.settings.addresses.clone();
-    tell_reach(&description, &addresses);
-    for address in addresses.iter().cycle() {
-        let link = Link {
-            description: &description,
-            readiness: &readiness,
-            managed: &managed,
-            address,
-        };
+    tell_reach(&description, &managed.0.settings.addresses);
+    let mut leader = None;
+    loop {
+        // A search ends with a welcome, so its pauses begin anew when a connection that was welcomed breaks.
+        let mut search = leader::Search::new(&managed, leader);
         let mut welcomed = false;
-        let Err(parted) = link.stay(&mut welcomed).await;
-        managed.0.state.lock().manager = None;
-        managed.0.parted.notify_waiters();
-        if welcomed {
-            pause = PAUSE;
-            tracing::warn!(
-                manager = %address,
-                error = %parted,
-                "the connection to the device manager is lost; granted leases are still served"
-            );
-        } else {
-            tracing::warn!(
-                manager = %address,
-                error = %parted,
-                cure = parted.cure(),
-                "cannot join the device manager; retrying"
-            );
+        while !welcomed {
+            let (number, channel) = search.find().await;
+            let address = &managed.0.settings.addresses[number];
+            let link = Link {
+                description: &description,
+                readiness: &readiness,
+                managed: &managed,
+                address,
+            };
+            let Err(parted) = link.stay(channel, &mut welcomed).await;
+            managed.0.state.lock().manager = None;
+            managed.0.parted.notify_waiters();
+            if welcomed {
+                leader = Some(number);
+                tracing::warn!(
+                    manager = %address,
+                    error = %parted,
+                    "the connection to the device manager is lost; granted leases are still served"
+                );
+            } else {
+                search.refused(number, parted);
+            }
         }
         // All daemons of a cluster lose their manager at the same moment. The random factor keeps them from
         // returning all at once.
-        tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(PAUSE.mul_f64(rand::random_range(0.5..1.0))).await;
     }
 }
 
@@ -201,9 +209,8 @@ struct Link<'a> {
 enum Never {}
 
 impl Link<'_> {
-    async fn stay(&self, welcomed: &mut bool) -> Result<Never, Parted> {
+    async fn stay(&self, channel: Channel, welcomed: &mut bool) -> Result<Never, Parted> {
         let settings = &self.managed.0.settings;
-        let channel = dial::dial(self.address, settings.tls.as_ref()).await?;
         // Later changes are found by comparison with this inventory, which the hello contains.
         let known = self.readiness.current_inventory().await;
         let (outgoing, messages) = mpsc::unbounded_channel();
@@ -212,10 +219,16 @@ impl Link<'_> {
         let messages = UnboundedReceiverStream::new(messages).map_while(|message| message);
         let mut request = tonic::Request::new(messages);
         dial::authorize(&mut request, settings.token.as_ref());
+        self.managed.highest().tell(request.metadata_mut());
         let mut client = NodesClient::new(channel);
         let (mut incoming, welcome) = tokio::time::timeout(WELCOME_WITHIN, async {
-            let mut incoming = client.join(request).await?.into_inner();
-            let welcome = next(&mut incoming).await?;
+            let joined = client.join(request).await;
+            let mut incoming = joined.map_err(|status| self.refused(status))?.into_inner();
+            let welcome = next(&mut incoming).await;
+            let welcome = welcome.map_err(|parted| match parted {
+                Parted::Refused(status) => self.refused(status),
+                parted => parted,
+            })?;
             Ok::<_, Parted>((incoming, welcome))
         })
         .await
@@ -228,6 +241,17 @@ impl Link<'_> {
         tokio::select! {
             parted = self.listen(&mut incoming, &outgoing, pace) => parted,
             never = self.tell_changes(&outgoing, known.inventory.generation) => match never {},
+        }
+    }
+
+    /// Explains a status with which the manager has refused to let the node join.
+    fn refused(&self, status: Status) -> Parted {
+        match probe::judge(status, |metadata, stands_by| {
+            self.managed.hear(metadata, stands_by)
+        }) {
+            Ok(status) | Err(Probed::Broken(status)) => Parted::Refused(status),
+            Err(Probed::NotLeading(status)) => Parted::NotLeading(status),
+            Err(Probed::Disbelieved(disbelieved)) => Parted::Disbelieved(disbelieved),
         }
     }
 
@@ -246,7 +270,10 @@ impl Link<'_> {
         // The lock covers both the snapshot of the leases and the switch to this connection, so that no
         // report falls between them.
         let mut state = self.managed.0.state.lock();
+        let cluster = state.highest.cluster();
         outgoing.push(from_node::Message::Hello(Hello {
+            term: state.highest.term().0,
+            cluster_id: cluster.map_or_else(Bytes::new, |id| id.0.to_vec().into()),
             wire_version: WireVersion::CURRENT.number().into(),
             node_uuid: self.managed.0.node.to_vec().into(),
             name: self.description.name().to_owned(),
@@ -277,6 +304,8 @@ impl Link<'_> {
         let fence = Epoch(welcome.epoch);
         {
             let mut state = self.managed.0.state.lock();
+            let cluster = ClusterId::from_bytes(&welcome.cluster_id);
+            state.highest.hear(Some(Term(welcome.term)), cluster)?;
             if state.grants.is_set_back(fence) {
                 tracing::error!(
                     manager = %self.address,

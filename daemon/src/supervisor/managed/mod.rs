@@ -3,7 +3,8 @@
 //! - [`grants`]: the table of grants, pure; [`name`], [`message`]: its identifiers, events and reports;
 //! - [`offer`]: the node's devices as they are offered to the manager, and as a lease sees them;
 //! - [`reach`]: the addresses at which users are told to reach the node, pure;
-//! - [`link`]: the connection to the manager, re-established forever.
+//! - [`link`]: the connection to the manager, re-established forever; [`leader`]: which of several managers
+//!   it leads to; [`dial`]: one connection.
 //!
 //! This module takes no decision that is the manager's, and sends it no requests. The table of grants alone
 //! decides whether a signed lease is admitted. The node continues to serve while the manager is away, as
@@ -13,6 +14,7 @@
 mod dial;
 mod grants;
 mod identity;
+mod leader;
 mod link;
 mod message;
 mod name;
@@ -24,10 +26,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use causeway_managers::{Disbelieved, HighestTerm, probe};
 use causeway_proto::control::Inventory;
 use causeway_security::{LeaseVerifier, NotALease, VerifiedLease};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tonic::metadata::MetadataMap;
 
 use self::grants::Grants;
 use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted};
@@ -68,6 +72,8 @@ struct ManagedState {
     grants: Grants,
     /// Verifies signatures of the latest manager; kept while the manager is away.
     verifier: Option<LeaseVerifier>,
+    /// The highest term of a manager that was met, and the cluster that the node belongs to.
+    highest: HighestTerm,
     /// Sender of messages to the manager, while there is a connection.
     manager: Option<link::Outgoing>,
     /// Ledger of each lease, in which its sessions count.
@@ -317,6 +323,16 @@ impl Managed {
             state.grants.offer(devices)
         });
         offer
+    }
+
+    /// Returns the highest term of a manager that was met.
+    fn highest(&self) -> HighestTerm {
+        self.0.state.lock().highest
+    }
+
+    /// Decides whether a manager's answer is believed, by its metadata.
+    fn hear(&self, metadata: &MetadataMap, stands_by: bool) -> Result<(), Disbelieved> {
+        probe::hear(&mut self.0.state.lock().highest, metadata, stands_by)
     }
 
     fn now(&self) -> Time {

@@ -36,6 +36,7 @@ pub(crate) struct Connection {
     address: String,
     /// The certificate that is shown to the manager.
     certificate: Option<PathBuf>,
+    has_several: bool,
 }
 
 impl Context {
@@ -88,19 +89,24 @@ impl Connection {
                 "name it with --manager HOST[:PORT], CAUSEWAY_MANAGER, or address in [manager] of servers.toml",
             ));
         };
-        let address = manager.address.to_string();
-        let reached = tokio::time::timeout(LIMIT, Conversation::with(manager)).await;
-        let reached = reached.unwrap_or_else(|_| Err(silent(&address)));
+        let reached = Conversation::with(manager, LIMIT).await;
         let certificate = manager.tls.certificate.clone();
         let failed = |error| unreached(error, certificate.as_deref());
+        let conversation = reached.map_err(failed)?;
         Ok(Connection {
-            conversation: reached.map_err(failed)?,
-            address,
+            address: conversation.address().to_owned(),
+            conversation,
             certificate,
+            has_several: !manager.further.is_empty(),
         })
     }
 
-    /// The manager's `host:port`, as configured.
+    /// Whether the settings name several managers, so that another one may take over.
+    pub(crate) fn has_several(&self) -> bool {
+        self.has_several
+    }
+
+    /// The `host:port` of the manager that was reached, as configured.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -129,14 +135,34 @@ impl Connection {
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, Failure> {
         match tokio::time::timeout(LIMIT, call).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Ok(answer)) => {
+                self.believe(&answer)?;
+                Ok(answer.into_inner())
+            }
             Ok(Err(status)) => Err(self.failure(&status)),
             Err(_) => Err(Failure::unreached(silent(&self.address))),
         }
     }
 
+    /// Decides whether an answer is believed.
+    ///
+    /// # Errors
+    /// The manager was deposed, or belongs to another cluster.
+    pub(crate) fn believe<T>(&self, answer: &Response<T>) -> Result<(), Failure> {
+        let believed = self.conversation.believe(answer.metadata());
+        believed.map_err(Failure::unreached)
+    }
+
+    /// Whether a status is the manager's own answer about a lease, and is believed.
+    pub(crate) fn is_word(&self, status: &Status) -> bool {
+        self.conversation.is_word(status)
+    }
+
     /// The failure for a status of a call or stream.
     pub(crate) fn failure(&self, status: &Status) -> Failure {
+        if let Some(error) = self.conversation.not_leading(status) {
+            return Failure::unreached(error);
+        }
         // Statuses that gRPC itself makes have a source; the manager's have none.
         match std::error::Error::source(status) {
             Some(_) => unreached(

@@ -20,11 +20,11 @@ pub(crate) struct Context {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
-    /// The device manager; overrides CAUSEWAY_MANAGER and servers.toml
+    /// The device manager, or all managers of a cluster; overrides CAUSEWAY_MANAGER and servers.toml
     #[arg(
         long,
         global = true,
-        value_name = "HOST[:PORT]",
+        value_name = "HOST[:PORT][,...]",
         help_heading = "Connection"
     )]
     manager: Option<OsString>,

@@ -57,7 +57,7 @@ const NOTHING: &str = "no server is configured: write servers.toml, or set CAUSE
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let settings = context.settings();
-    let manager = settings.manager.as_ref().map(|of| of.address.to_string());
+    let manager = settings.manager.as_ref().map(|of| of.all_addresses());
     for problem in &settings.problems {
         say!("causeway devices: {problem}");
     }

@@ -22,6 +22,7 @@ pub(crate) struct Failure {
     what: String,
     cure: Option<String>,
     code: Option<u8>,
+    is_leaderless: bool,
 }
 
 impl Failure {
@@ -31,7 +32,13 @@ impl Failure {
             what: what.into(),
             cure: None,
             code: None,
+            is_leaderless: false,
         }
+    }
+
+    /// Whether device managers answer, but none of them leads now.
+    pub(crate) fn is_leaderless(&self) -> bool {
+        self.is_leaderless
     }
 
     /// Sets the cure.
@@ -69,7 +76,13 @@ impl Failure {
 
     /// The failure for a device manager that cannot be reached.
     pub(crate) fn unreached(error: WireError) -> Failure {
+        let is_leaderless = matches!(error, WireError::NotLeading { .. });
         let (what, cure) = match error {
+            leaderless @ WireError::NotLeading { .. } => (
+                leaderless.to_string(),
+                "name all managers of the cluster (--manager, CAUSEWAY_MANAGER, address in [manager] of servers.toml); if \
+                 all are named, look at their logs and at their store",
+            ),
             WireError::Unreachable { address, reason } => (
                 format!("the device manager at {address} cannot be reached: {reason}"),
                 "start causeway-devmgr there, check the address (--manager, CAUSEWAY_MANAGER, [manager] in \
@@ -94,7 +107,10 @@ impl Failure {
             ),
             other => return Failure::new(other.to_string()),
         };
-        Failure::new(what).cure(cure)
+        Failure {
+            is_leaderless,
+            ..Failure::new(what).cure(cure)
+        }
     }
 
     /// The failure for a status that the device manager at `address` has answered.

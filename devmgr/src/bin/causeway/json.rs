@@ -106,6 +106,90 @@ pub(crate) struct Client {
     pub(crate) program: String,
 }
 
+/// The device managers that share a store.
+#[derive(Debug, Serialize)]
+pub(crate) struct Managers {
+    /// The id of the cluster, as 32 hexadecimal digits.
+    pub(crate) cluster: String,
+    /// The leader's term.
+    pub(crate) term: u64,
+    /// `redb` or `etcd`.
+    pub(crate) store: String,
+    /// The managers, the leader first.
+    pub(crate) managers: Vec<ManagerState>,
+    /// etcd's members.
+    pub(crate) members: Vec<StoreMember>,
+}
+
+/// A device manager.
+#[derive(Debug, Serialize)]
+pub(crate) struct ManagerState {
+    /// Where clients reach the manager. Empty: it does not say.
+    pub(crate) address: String,
+    /// `leader` or `standby`.
+    pub(crate) role: &'static str,
+    /// How long the manager has had this role.
+    pub(crate) since_ms: u64,
+    /// The version of its program.
+    pub(crate) version: String,
+    /// The newest schema of the store that the manager knows.
+    pub(crate) schema: u32,
+    /// Why the manager cannot lead. Empty: it can.
+    pub(crate) problem: String,
+}
+
+/// A member of etcd.
+#[derive(Debug, Serialize)]
+pub(crate) struct StoreMember {
+    /// The member's name.
+    pub(crate) name: String,
+    /// URLs for clients.
+    pub(crate) addresses: Vec<String>,
+    /// Its version. Empty: it does not answer.
+    pub(crate) version: String,
+    /// Whether the member leads etcd.
+    pub(crate) leader: bool,
+    /// Size of its database.
+    pub(crate) database_bytes: u64,
+    /// Why the member is unhealthy. Empty: it is healthy.
+    pub(crate) problem: String,
+}
+
+impl From<pb::ManagerList> for Managers {
+    fn from(list: pb::ManagerList) -> Managers {
+        let managers = list.managers.into_iter().map(|of| ManagerState {
+            role: match of.role() {
+                pb::ManagerRole::Leader => "leader",
+                pb::ManagerRole::Standby | pb::ManagerRole::Unspecified => "standby",
+            },
+            address: of.address,
+            since_ms: of.since_ms,
+            version: of.version,
+            schema: of.schema,
+            problem: of.problem,
+        });
+        let members = list.members.into_iter().map(|of| StoreMember {
+            name: of.name,
+            addresses: of.addresses,
+            version: of.version,
+            leader: of.leader,
+            database_bytes: of.database_bytes,
+            problem: of.problem,
+        });
+        Managers {
+            cluster: list
+                .cluster_id
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+            term: list.term,
+            store: list.store,
+            managers: managers.collect(),
+            members: members.collect(),
+        }
+    }
+}
+
 /// The queue.
 #[derive(Debug, Serialize)]
 pub(crate) struct Queue {

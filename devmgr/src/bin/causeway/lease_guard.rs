@@ -10,7 +10,6 @@
 use std::time::{Duration, Instant};
 
 use causeway::lease::renewal::{Losses, RETRY, Renewal};
-use causeway::transport::manager::is_word;
 use causeway_proto::manager::{
     self as pb, Granted, Progress as ProgressMessage, ReleaseLease, RenewLease, RequestDevices,
     progress,
@@ -80,18 +79,26 @@ impl<'a> LeaseGuard<'a> {
         request.lease_id = self.lease.to_vec().into();
         request.follow = true;
         let mut is_known = false;
+        let began = Instant::now();
         let mut pause = RETRY.0;
         loop {
             let asked = Instant::now();
+            let has_successor;
             let told = match Connection::new(self.context).await {
                 Ok(connection) => {
                     is_known = true;
+                    has_successor = connection.has_several();
                     let limit = (!request.wait).then_some(ANSWER_LIMIT);
                     let told = self.ask(&connection, &request, limit, progress).await;
                     self.connection = Some(connection);
                     told
                 }
-                Err(failure) => RequestResult::Broken(failure),
+                Err(failure) => {
+                    // Standbys have answered.
+                    is_known |= failure.is_leaderless();
+                    has_successor = false;
+                    RequestResult::Broken(failure)
+                }
             };
             match told {
                 RequestResult::Granted(granted) => {
@@ -107,6 +114,12 @@ impl<'a> LeaseGuard<'a> {
                     return Ok(());
                 }
                 RequestResult::Refused(failure) => return Err(failure),
+                // The id makes the repetition the same request. Another manager may lead already.
+                RequestResult::Broken(_)
+                    if !request.wait && has_successor && began.elapsed() < ANSWER_LIMIT =>
+                {
+                    tokio::time::sleep(RETRY.0).await;
+                }
                 // A manager that has never been reached is not retried.
                 RequestResult::Broken(failure) if !(request.wait && is_known) => {
                     return Err(failure);
@@ -161,7 +174,11 @@ impl<'a> LeaseGuard<'a> {
         progress: &mut Progress,
     ) -> Result<RequestResult, Status> {
         let asked = connection.request(request.clone());
-        let mut news = connection.leases().request(asked).await?.into_inner();
+        let news = connection.leases().request(asked).await?;
+        if let Err(failure) = connection.believe(&news) {
+            return Ok(RequestResult::Broken(failure));
+        }
+        let mut news = news.into_inner();
         loop {
             let word = tokio::select! {
                 word = news.message() => word?,
@@ -249,10 +266,11 @@ impl<'a> LeaseGuard<'a> {
         let answer = answer.map_err(|_| Failure::new("no answer"))?;
         match answer {
             Ok(granted) => {
+                connection.believe(&granted)?;
                 self.connection = Some(connection);
                 Ok(Ok(granted.into_inner()))
             }
-            Err(status) if is_word(&status) => Ok(Err(status.message().to_owned())),
+            Err(status) if connection.is_word(&status) => Ok(Err(status.message().to_owned())),
             Err(status) => Err(connection.failure(&status)),
         }
     }
@@ -299,9 +317,9 @@ impl<'a> LeaseGuard<'a> {
         let lease_id = self.lease.to_vec().into();
         let request = connection.request(ReleaseLease { lease_id });
         match connection.leases().release(request).await {
-            Ok(_) => Ok(()),
+            Ok(answer) => connection.believe(&answer),
             // The lease is over already.
-            Err(status) if is_word(&status) => Ok(()),
+            Err(status) if connection.is_word(&status) => Ok(()),
             Err(status) => Err(connection.failure(&status)),
         }
     }

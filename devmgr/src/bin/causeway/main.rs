@@ -77,6 +77,8 @@ verbs! {
     Queue: queue,
     /// Show the device manager's nodes, drain, resume or remove one; for administrators
     Nodes: nodes,
+    /// Show the device managers that share a store, and make another one lead; for administrators
+    Managers: managers,
     /// Add and remove the device manager's users, and set their permissions; for administrators
     Users: users,
     /// Create and revoke users' tokens

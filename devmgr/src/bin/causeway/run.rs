@@ -227,7 +227,7 @@ async fn lease(
     command.env("CAUSEWAY_LEASE", held.id());
     // Set also if the manager's address comes from the request's configuration.
     if let Some(manager) = &settings.manager {
-        command.env("CAUSEWAY_MANAGER", manager.address.to_string());
+        command.env("CAUSEWAY_MANAGER", manager.all_addresses());
     }
     attend(command, Some(held), running, progress).await
 }
@@ -365,7 +365,7 @@ fn private_daemon(
     if let Some(manager) = &settings.manager {
         let failure = Failure::new(format!(
             "a device manager is configured ({}), but no devices are requested",
-            manager.address
+            manager.all_addresses()
         ));
         return Err(failure.code(FAILED).cure(ASK));
     }

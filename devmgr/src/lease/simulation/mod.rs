@@ -3,7 +3,7 @@
 //!
 //! `checks` contains the invariants that hold after every step. `random` and `exhaustive` drive the
 //! simulation. `scenarios` tests the order in which requests are served, `membership` tests nodes that
-//! join, leave and are forgotten.
+//! join, leave and are forgotten. `several` has several managers over one store.
 
 mod checks;
 mod exhaustive;
@@ -11,6 +11,7 @@ mod membership;
 mod node;
 mod random;
 mod scenarios;
+mod several;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -93,6 +93,8 @@ impl Owner {
             public_key: self.key.verifier().public_key().to_vec().into(),
             heartbeat_interval_ms: milliseconds(self.heartbeat.0),
             heartbeat_limit_ms: milliseconds(self.heartbeat.1),
+            term: self.standing.1.0,
+            cluster_id: self.standing.0.0.to_vec().into(),
         };
         if let Some(link) = self.links.get_mut(&node) {
             link.is_welcomed = true;

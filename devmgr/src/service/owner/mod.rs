@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_proto::control::Client;
+use causeway_proto::metadata::{ClusterId, Term};
 use causeway_security::LeaseKey;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -36,6 +37,7 @@ use super::input::{
 };
 use super::watching::Counters;
 use super::wire;
+use crate::etcd::Tenure;
 use crate::identity::{Caller, Directory, IdentityChange, User};
 use crate::inventory::NodeId;
 use crate::inventory::limits::TooMuch;
@@ -65,6 +67,9 @@ pub(crate) struct Owner {
     shared_directory: SharedDirectory,
     certified: Certified,
     key: LeaseKey,
+    /// The cluster, and the term in which this manager leads.
+    standing: (ClusterId, Term),
+    tenure: Tenure,
     heartbeat: (Duration, Duration),
     links: HashMap<NodeId, NodeLink>,
     watchers: HashMap<LeaseId, Watcher>,
@@ -85,12 +90,25 @@ pub(crate) struct Beginning {
     pub(crate) shared_directory: SharedDirectory,
     pub(crate) certified: Certified,
     pub(crate) key: LeaseKey,
+    pub(crate) standing: (ClusterId, Term),
+    pub(crate) tenure: Tenure,
     pub(crate) heartbeat: (Duration, Duration),
     pub(crate) writer: Writer,
     pub(crate) store: Box<dyn Store>,
     pub(crate) store_failure_limit: Span,
     pub(crate) health: watch::Sender<Health>,
     pub(crate) counters: Arc<Counters>,
+}
+
+/// Why the owner ends without being told to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OwnerEnd {
+    /// The store has failed for too long.
+    StoreLost(StoreLost),
+    /// Another manager has taken the store over.
+    Deposed,
+    /// The time is over for which this manager may act.
+    TenureOver,
 }
 
 /// Whether the manager can store changes.
@@ -147,6 +165,8 @@ impl Owner {
             shared_directory: beginning.shared_directory,
             certified: beginning.certified,
             key: beginning.key,
+            standing: beginning.standing,
+            tenure: beginning.tenure,
             heartbeat: beginning.heartbeat,
             links: HashMap::new(),
             watchers: HashMap::new(),
@@ -165,25 +185,35 @@ impl Owner {
     /// Runs until it is stopped and everything decided is written.
     ///
     /// # Errors
-    /// [`StoreLost`]: the store has failed for too long. What was decided since then may not be durable,
-    /// and nothing has acted upon it.
+    /// [`OwnerEnd`]. What was decided since the last transaction may not be durable, and nothing has acted
+    /// upon it.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Input>,
         mut stopping: watch::Receiver<bool>,
-    ) -> Result<(), StoreLost> {
+    ) -> Result<(), OwnerEnd> {
         let mut inputs = Vec::with_capacity(AT_ONCE);
         loop {
             let (wake, has_room) = (self.wake(), self.writing.has_room());
             // In this order, so that a transaction that has ended is not reported as late.
             tokio::select! {
                 biased;
-                ended = self.writing.ended() => self.end_writing(ended),
+                () = self.tenure.ended() => return Err(OwnerEnd::TenureOver),
+                ended = self.writing.ended() => if self.tenure.holds() {
+                    self.end_writing(ended);
+                },
                 _ = stopping.wait_for(|&stop| stop) => break,
                 taken = inbox.recv_many(&mut inputs, AT_ONCE), if has_room => if taken == 0 {
                     break;
                 },
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
+            }
+            // Before anything else: the process may have been stopped for a while.
+            if !self.tenure.holds() {
+                return Err(OwnerEnd::TenureOver);
+            }
+            if self.writing.is_deposed() {
+                return Err(OwnerEnd::Deposed);
             }
             // Before the inputs, so that none is handled with permissions that have ended.
             self.revalidate();
@@ -198,10 +228,13 @@ impl Owner {
             }
             self.begin_to_write();
             if let Some(lost) = self.writing.lost(self.clock.now()) {
-                return Err(lost);
+                return Err(OwnerEnd::StoreLost(lost));
             }
         }
-        self.write_all().await;
+        // Of a shared store, the next leader decides anew what nobody was told of.
+        if !self.writing.is_shared() {
+            self.write_all().await;
+        }
         Ok(())
     }
 
@@ -261,6 +294,7 @@ impl Owner {
                 self.order(Event::Revoke { lease }, done);
             }
             Input::Identity(wanted, done) => self.identity(wanted, done),
+            Input::ConfirmLead => self.confirm_lead(),
             Input::Read(look) => {
                 let now = Now {
                     time: self.clock.now(),

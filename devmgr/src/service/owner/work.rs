@@ -53,6 +53,12 @@ impl Work {
         awaited.flatten().any(|concern| is_held(&concern))
     }
 
+    /// Whether this work takes something away, or denies it. If another manager may lead, such a work waits
+    /// until a transaction has shown that none does. Works that give wait for their changes in any case.
+    pub(super) fn takes(&self) -> bool {
+        self.effects.iter().any(Effect::takes)
+    }
+
     /// Whether this work answers an order. The answer comes after everything that was decided before.
     pub(super) fn tells_of_all(&self) -> bool {
         let is_order = |effect: &Effect| matches!(effect, Effect::Done(..));
@@ -61,6 +67,25 @@ impl Work {
 }
 
 impl Effect {
+    fn takes(&self) -> bool {
+        match self {
+            // A welcome voids grants that the node has not heard of, and counts as contact.
+            Effect::Act(
+                Action::Welcome { .. }
+                | Action::Withdraw { .. }
+                | Action::Ended { .. }
+                | Action::Reduced { .. },
+            ) => true,
+            Effect::Act(Action::Tell { outcome, .. }) | Effect::Answer(_, _, outcome) => matches!(
+                outcome,
+                Outcome::Ended(_) | Outcome::Unknown | Outcome::Refused(_)
+            ),
+            // What is said to be done must not have been done by a later leader in another way.
+            Effect::Done(..) => true,
+            Effect::Act(Action::Drain { .. } | Action::Grant(_)) | Effect::Listen { .. } => false,
+        }
+    }
+
     fn holds(&self) -> [Option<Concern>; 2] {
         use Concern::{Lease, Node, Words};
         match self {

@@ -6,6 +6,10 @@
 //! decided changes are kept and retried in order. [`StoreHealth`] says when, and for how long;
 //! [`refusing`](super::refusing) answers the callers meanwhile.
 //!
+//! If other managers can take the store over, a work that takes something away ([`Work::takes`]) waits for a
+//! transaction, too. That transaction begins after the decision, and may be empty: it fails if another manager
+//! leads.
+//!
 //! Invariant: the store gets every change, in order. Works with a concern in common are carried out in
 //! their order.
 
@@ -25,7 +29,7 @@ use super::writer::{TransactionResult, Writer};
 use super::{AT_ONCE, Health, Owner};
 use crate::identity::IdentityChange;
 use crate::lease::Change;
-use crate::store::{Store, Write};
+use crate::store::{Store, StoreError, Write};
 use crate::time::{Span, Time};
 
 /// The state of group commit. See the module.
@@ -44,14 +48,26 @@ pub(super) struct Writing {
     concerns: HashSet<Concern>,
     health: StoreHealth,
     published: watch::Sender<Health>,
+    /// Whether other managers can take the store over.
+    is_shared: bool,
+    /// Whether one has.
+    is_deposed: bool,
 }
 
 /// A work that waits.
 struct PendingWork {
     work: Work,
     concerns: Vec<Concern>,
-    /// Whether the work waits for changes of its own.
-    writes: bool,
+    /// Number of its own changes, for which it waits.
+    writes: usize,
+    /// Whether it waits for a transaction even without changes.
+    confirms: bool,
+}
+
+impl PendingWork {
+    fn needs_transaction(&self) -> bool {
+        self.writes > 0 || self.confirms
+    }
 }
 
 /// All works that wait, taken out so that the owner can look at them.
@@ -76,6 +92,8 @@ impl Writing {
         published: watch::Sender<Health>,
     ) -> Writing {
         Writing {
+            is_shared: store.is_shared(),
+            is_deposed: false,
             writer,
             store: Some(store),
             under_way: None,
@@ -91,6 +109,16 @@ impl Writing {
     /// Why nothing can be stored at the moment.
     pub(super) fn problem(&self) -> Option<Problem> {
         self.health.problem().cloned()
+    }
+
+    /// Whether other managers can take the store over.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Whether another manager has taken the store over.
+    pub(super) fn is_deposed(&self) -> bool {
+        self.is_deposed
     }
 
     /// Why the manager has to end, if it has to.
@@ -122,19 +150,33 @@ impl Writing {
         }
     }
 
-    /// Starts a transaction with all gathered changes, unless one is running.
+    /// Starts a transaction with the gathered changes, unless one is running.
     fn begin(&mut self, now: Time) {
-        if self.under_way.is_some() || self.unwritten.is_empty() {
+        if self.under_way.is_some() || !self.queued.iter().any(PendingWork::needs_transaction) {
             return;
         }
         // The store is missing only if it is lost; then no transaction is started any more.
         let Some(store) = self.store.take() else {
             return;
         };
-        let writes = std::mem::take(&mut self.unwritten);
-        self.committing.append(&mut self.queued);
+        let (works, count) = self.first_works(store.at_once());
+        let later = self.unwritten.split_off(count);
+        let writes = std::mem::replace(&mut self.unwritten, later);
+        self.committing.extend(self.queued.drain(..works));
         self.under_way = Some(self.writer.write(store, writes));
         self.health.begins(now);
+    }
+
+    /// How many works go into one transaction, with how many changes. At least one goes.
+    fn first_works(&self, at_once: usize) -> (usize, usize) {
+        let mut count = 0;
+        for (works, pending) in self.queued.iter().enumerate() {
+            if works > 0 && count + pending.writes > at_once {
+                return (works, count);
+            }
+            count += pending.writes;
+        }
+        (self.queued.len(), count)
     }
 
     /// Takes all works that wait.
@@ -155,9 +197,10 @@ impl Writing {
         let concerns = work.holds(&writes);
         self.concerns.extend(&concerns);
         self.queued.push(PendingWork {
+            confirms: self.is_shared && work.takes(),
             work,
             concerns,
-            writes: !writes.is_empty(),
+            writes: writes.len(),
         });
         self.unwritten.extend(writes);
     }
@@ -165,7 +208,8 @@ impl Writing {
     /// Whether a work can be done now: it has no changes, and nothing that waits has to come first.
     fn is_free(&self, writes: &[Write], work: &Work) -> bool {
         let nothing_waits = self.committing.is_empty() && self.queued.is_empty();
-        writes.is_empty() && (nothing_waits || self.may_pass(work))
+        let confirms = self.is_shared && work.takes();
+        writes.is_empty() && !confirms && (nothing_waits || self.may_pass(work))
     }
 
     /// Whether nothing that waits has to come before this work.
@@ -181,7 +225,7 @@ impl Writing {
         let mut freed = Vec::new();
         for pending in std::mem::take(&mut self.queued) {
             let is_first = self.queued.is_empty() || self.may_pass(&pending.work);
-            if is_first && !pending.writes {
+            if is_first && !pending.needs_transaction() {
                 freed.push(pending.work);
             } else {
                 self.concerns.extend(&pending.concerns);
@@ -233,6 +277,21 @@ impl Owner {
         }
     }
 
+    /// Finds out soon whether this manager still leads.
+    pub(super) fn confirm_lead(&mut self) {
+        let is_due = self.writing.queued.iter().any(|pending| pending.confirms);
+        if self.writing.is_shared && !is_due {
+            self.writing.queued.push(PendingWork {
+                work: Work {
+                    effects: Vec::new(),
+                },
+                concerns: Vec::new(),
+                writes: 0,
+                confirms: true,
+            });
+        }
+    }
+
     /// Starts a transaction, unless one is running or the next attempt is not due yet. While the store
     /// fails, answers the callers that wait for it.
     pub(super) fn begin_to_write(&mut self) {
@@ -258,6 +317,11 @@ impl Owner {
                 writing.store = Some(store);
                 match result {
                     Ok(()) => Some(writes),
+                    // Nothing of this reign counts any more, so nothing is kept.
+                    Err(StoreError::Deposed) => {
+                        writing.is_deposed = true;
+                        return;
+                    }
                     Err(error) => {
                         writing.keep_for_retry(writes);
                         writing.health.fails(now, &error.to_string());
@@ -278,7 +342,9 @@ impl Owner {
             return;
         };
         writing.health.succeeds();
-        Counters::count(&self.counters.commits);
+        if !writes.is_empty() {
+            Counters::count(&self.counters.commits);
+        }
         // The book and the directory first, because effects are made from them.
         writes.into_iter().for_each(|write| self.note(write));
         for pending in std::mem::take(&mut self.writing.committing) {
@@ -324,7 +390,7 @@ impl Owner {
                 self.book.apply(change);
             }
             Write::Identity(change) => self.note_identity(change),
-            Write::SigningKey(_) => {}
+            Write::SigningKey(_) | Write::Cluster(_) | Write::Term(_) => {}
         }
     }
 

@@ -1,0 +1,135 @@
+//! Finds the device manager that leads, among the configured ones, and logs why the others do not.
+//!
+//! A single manager is not asked in advance. This module takes no part in what follows on the connection.
+//! Invariant: each new reason of a manager is logged once, and after that at most every [`REPEAT_AFTER`].
+
+use std::time::{Duration, Instant};
+
+use causeway_managers::probe::{self, Probed};
+use causeway_managers::{Disbelieved, Finder, NotLeader, Patience, Refusal};
+use causeway_proto::manager::GetManagerRequest;
+use parking_lot::Mutex;
+use tonic::transport::Channel;
+
+use super::Managed;
+use super::dial;
+use super::link::Parted;
+use crate::config::ManagerAddress;
+
+/// Time limit for a manager's answer whether it leads.
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
+/// After this time, the same reason is logged again.
+const REPEAT_AFTER: Duration = Duration::from_secs(10);
+
+/// A search for the manager that leads.
+pub(super) struct Search<'a> {
+    managed: &'a Managed,
+    finder: Finder<String>,
+    said: Mutex<Vec<Option<Said>>>,
+}
+
+/// The reason of a manager that was logged last.
+struct Said {
+    reason: String,
+    at: Instant,
+}
+
+impl<'a> Search<'a> {
+    /// Begins a search, with the manager that led last.
+    pub(super) fn new(managed: &'a Managed, leader: Option<usize>) -> Search<'a> {
+        let count = managed.0.settings.addresses.len();
+        Search {
+            managed,
+            finder: Finder::new(count, leader, Patience::Forever),
+            said: Mutex::new((0..count).map(|_| None).collect()),
+        }
+    }
+
+    /// Waits until a manager leads. Returns its number among the configured addresses, and a connection.
+    pub(super) async fn find(&mut self) -> (usize, Channel) {
+        let (managed, said) = (self.managed, &self.said);
+        let ask = |number: usize| async move {
+            reach(managed, number).await.map_err(|parted| {
+                tell(
+                    &managed.0.settings.addresses[number],
+                    &mut said.lock()[number],
+                    &parted,
+                );
+                not_leader(managed, parted)
+            })
+        };
+        loop {
+            if let Some(found) = self.finder.find(ask).await {
+                return found;
+            }
+        }
+    }
+
+    /// Notes that the node could not join the manager, although it was found.
+    pub(super) fn refused(&mut self, number: usize, parted: Parted) {
+        let address = &self.managed.0.settings.addresses[number];
+        tell(address, &mut self.said.lock()[number], &parted);
+        let not = not_leader(self.managed, parted);
+        self.finder.refused(number, not);
+    }
+}
+
+/// Connects to a manager. If there are several, asks whether it leads.
+async fn reach(managed: &Managed, number: usize) -> Result<Channel, Parted> {
+    let settings = &managed.0.settings;
+    let channel = dial::dial(&settings.addresses[number], settings.tls.as_ref()).await?;
+    if settings.addresses.len() == 1 {
+        return Ok(channel);
+    }
+    let mut request = tonic::Request::new(GetManagerRequest {});
+    dial::authorize(&mut request, settings.token.as_ref());
+    managed.highest().tell(request.metadata_mut());
+    let hear = |metadata: &_, stands_by| managed.hear(metadata, stands_by);
+    let leads = probe::leads(channel.clone(), request, hear);
+    let leads = tokio::time::timeout(PROBE_WITHIN, leads).await;
+    match leads.map_err(|_| Parted::Silent)? {
+        Ok(()) => Ok(channel),
+        Err(Probed::NotLeading(status)) => Err(Parted::NotLeading(status)),
+        Err(Probed::Disbelieved(disbelieved)) => Err(disbelieved.into()),
+        Err(Probed::Broken(status)) => Err(status.into()),
+    }
+}
+
+/// What the search makes of a manager that the node could not join.
+fn not_leader(managed: &Managed, parted: Parted) -> NotLeader<String> {
+    let refusal = match &parted {
+        Parted::NotLeading(status) => {
+            let named = causeway_managers::highest::leader_of(status.metadata());
+            Refusal::NotLeading(named.and_then(|named| number_of(managed, named)))
+        }
+        Parted::Disbelieved(Disbelieved::LowerTerm { .. }) => Refusal::NotLeading(None),
+        _ => Refusal::Failed,
+    };
+    let reason = parted.to_string();
+    NotLeader { refusal, reason }
+}
+
+/// The number of the manager at this address. A manager that is not configured gets no token.
+fn number_of(managed: &Managed, named: &str) -> Option<usize> {
+    let named = ManagerAddress::parse(named)?;
+    let mut addresses = managed.0.settings.addresses.iter();
+    addresses.position(|address| *address == named)
+}
+
+fn tell(manager: &ManagerAddress, said: &mut Option<Said>, parted: &Parted) {
+    let reason = parted.to_string();
+    let is_known = said
+        .as_ref()
+        .is_some_and(|said| said.reason == reason && said.at.elapsed() < REPEAT_AFTER);
+    if is_known {
+        return;
+    }
+    if let Parted::NotLeading(_) = parted {
+        tracing::info!(%manager, %reason, "this device manager does not lead; asking all of them");
+    } else {
+        let (error, cure) = (&reason, parted.cure());
+        tracing::warn!(%manager, %error, cure, "cannot join the device manager; retrying");
+    }
+    let at = Instant::now();
+    *said = Some(Said { reason, at });
+}

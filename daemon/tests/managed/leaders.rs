@@ -1,0 +1,144 @@
+//! Tests of a daemon with several device managers of which one leads: which one it joins, and in which term.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use causeway_proto::metadata::ClusterId;
+
+use crate::common::manager::{Manager, Node, Part};
+use crate::common::{Daemon, eventually};
+use crate::support::DEVICES;
+
+const OURS: ClusterId = ClusterId([1; 16]);
+const OTHER: ClusterId = ClusterId([2; 16]);
+
+/// A daemon with these managers, its log, and the folder of both.
+struct Joining {
+    _daemon: Daemon,
+    state: tempfile::TempDir,
+}
+
+impl Joining {
+    fn start(managers: &[SocketAddr]) -> Joining {
+        let state = tempfile::tempdir().unwrap();
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_causewayd"));
+        program.stderr(std::fs::File::create(log(state.path())).unwrap());
+        let managers: Vec<String> = managers.iter().map(ToString::to_string).collect();
+        let arguments: Vec<&str> = (managers.iter())
+            .flat_map(|manager| ["--manager", manager.as_str()])
+            .collect();
+        let folder = [("STATE_DIRECTORY", state.path().to_str().unwrap())];
+        Joining {
+            _daemon: Daemon::by_fake(program, DEVICES, &arguments, &folder),
+            state,
+        }
+    }
+
+    /// Waits until the daemon has logged a text.
+    fn says(&self, text: &str) {
+        eventually(text, || {
+            let log = std::fs::read_to_string(log(self.state.path())).unwrap();
+            log.contains(text).then_some(())
+        });
+    }
+}
+
+fn log(folder: &Path) -> std::path::PathBuf {
+    folder.join("log")
+}
+
+/// Two managers: a leader in term 5, and a standby that names it.
+fn pair() -> (Manager, Manager) {
+    let leader = Manager::playing(Part::Leads(5, OURS));
+    let standby = Manager::playing(Part::StandsBy(Some(leader.address)));
+    (leader, standby)
+}
+
+/// Welcomes the next daemon in a term, after it has reported the highest term that it has met.
+fn welcomed(manager: &Manager, met: u64, term: u64) -> Node {
+    let node = manager.joined();
+    let hello = (node.hello.term, &node.hello.cluster_id[..]);
+    assert_eq!(hello, (met, &OURS.0[..]));
+    node.welcome_in(&manager.key, 10, term, OURS);
+    // A heartbeat shows that the daemon has taken the welcome in.
+    node.beat(|_| true);
+    node
+}
+
+#[test]
+fn a_standby_leads_the_daemon_to_the_leader_and_gets_no_hello() {
+    let (leader, standby) = pair();
+    let _daemon = Joining::start(&[standby.address, leader.address]);
+    let _node = welcomed(&leader, 5, 5);
+    assert!(standby.is_alone());
+}
+
+#[test]
+fn dead_and_silent_managers_do_not_matter() {
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead_address = dead.local_addr().unwrap();
+    drop(dead);
+    // The kernel accepts connections to this one, and nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let leader = Manager::playing(Part::Leads(1, OURS));
+    let addresses = [dead_address, silent.local_addr().unwrap(), leader.address];
+    let _daemon = Joining::start(&addresses);
+    welcomed(&leader, 1, 1);
+}
+
+#[test]
+fn while_all_stand_by_the_daemon_asks_on_and_joins_the_next_leader() {
+    let (leader, standby) = pair();
+    leader.plays(Part::StandsBy(None));
+    let daemon = Joining::start(&[standby.address, leader.address]);
+    daemon.says("this device manager does not lead");
+    assert!(leader.is_alone() && standby.is_alone());
+    standby.plays(Part::Leads(6, OURS));
+    welcomed(&standby, 6, 6);
+}
+
+#[test]
+fn the_daemon_follows_the_lead_and_reports_the_highest_term() {
+    let (leader, standby) = pair();
+    let _daemon = Joining::start(&[standby.address, leader.address]);
+    let node = welcomed(&leader, 5, 5);
+    leader.plays(Part::StandsBy(Some(standby.address)));
+    standby.plays(Part::Leads(6, OURS));
+    drop(node);
+    welcomed(&standby, 6, 6);
+    assert!(leader.is_alone());
+}
+
+#[test]
+fn a_manager_in_a_lower_term_is_not_joined() {
+    let (leader, other) = pair();
+    let daemon = Joining::start(&[other.address, leader.address]);
+    let node = welcomed(&leader, 5, 5);
+    // The store was restored: this one leads in a term that has passed.
+    other.plays(Part::Leads(4, OURS));
+    leader.plays(Part::StandsBy(Some(other.address)));
+    drop(node);
+    daemon.says("answers in term 4, but term 5 has begun");
+    assert!(other.is_alone());
+    // The welcome counts, whatever the answer before it has said.
+    other.plays(Part::Leads(5, OURS));
+    let node = other.joined();
+    node.welcome_in(&other.key, 10, 4, OURS);
+    node.left();
+    welcomed(&other, 5, 7);
+}
+
+#[test]
+fn a_manager_of_another_cluster_is_not_joined_and_the_cure_is_named() {
+    let (leader, other) = pair();
+    let daemon = Joining::start(&[other.address, leader.address]);
+    let node = welcomed(&leader, 5, 5);
+    other.plays(Part::Leads(9, OTHER));
+    leader.plays(Part::StandsBy(Some(other.address)));
+    drop(node);
+    daemon.says("name only managers of one cluster");
+    assert!(other.is_alone());
+    leader.plays(Part::Leads(6, OURS));
+    // The other cluster's term does not count.
+    welcomed(&leader, 6, 6);
+}

@@ -1,0 +1,609 @@
+//! Carries out what [`Leadership`] decides: calls etcd, and reports the answers.
+//!
+//! One task owns the state machine. Each call to etcd is a task of its own, which reports by an event.
+//! Invariant: the tenure of a reign ends before anything else is done about its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_proto::metadata::Term;
+use etcd_client::{
+    Compare, CompareOp, DeleteOptions, EventType, GetResponse, LeaseGrantOptions, PutOptions, Txn,
+    TxnOp, TxnOpResponse, WatchOptions,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::client::Etcd;
+use super::fault::Fault;
+use super::keys::{Keys, Registration, first_step, leader_of, leader_value};
+use super::store::EtcdStore;
+use super::tenure::{Tenure, now};
+use crate::leadership::{
+    Action, EtcdLease, Event, LeaderKey, Leadership, ManagerId, Reign, Revision, View, Why,
+};
+use crate::store::rows::{SCHEMA, check_schema, number_of, term_value};
+use crate::store::{StoreError, Stored};
+use crate::time::{Span, Time, Wall};
+
+/// Timeout of a call about the etcd lease, and of one that takes the key.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(900);
+/// Interval at which the leader's key is read again, whatever the watch says.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Pause after a failed look at the leader's key.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Interval of the compactions by the leader. What is older is never read.
+const COMPACT_EVERY: Duration = Duration::from_secs(30);
+
+/// What the manager has to do about its role.
+pub enum Order {
+    /// Serve as the leader.
+    Lead(Box<Lead>),
+    /// Close everything of this reign and stand by.
+    Close(Reign, Why),
+}
+
+/// The state of a new reign.
+pub struct Lead {
+    /// The reign.
+    pub reign: Reign,
+    /// Until when it lasts.
+    pub tenure: Tenure,
+    /// The store.
+    pub store: EtcdStore,
+    /// What the store has.
+    pub stored: Stored,
+}
+
+/// What a standby says about itself and the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Where the leader is reached, if one is known.
+    pub leader: Option<String>,
+    /// The highest term that this manager has met.
+    pub met: Term,
+    /// Why this manager, or every manager, cannot lead.
+    pub problem: Option<Arc<str>>,
+}
+
+/// What a manager wants of its candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Another manager shall lead.
+    StepDown,
+    /// A transaction of this reign was refused.
+    Deposed(Reign),
+    /// The process ends. The candidate's task ends with it.
+    Stop,
+}
+
+/// The task that carries out what [`Leadership`] decides.
+pub struct Candidate {
+    etcd: Etcd,
+    keys: Keys,
+    id: ManagerId,
+    address: String,
+    machine: Leadership,
+    events: mpsc::UnboundedSender<Happened>,
+    happened: mpsc::UnboundedReceiver<Happened>,
+    orders: mpsc::UnboundedSender<Order>,
+    standing: watch::Sender<Standing>,
+    tenure: Option<Tenure>,
+    loaded: Option<(Reign, EtcdStore, Stored)>,
+    ttl: Span,
+    registered: Option<(EtcdLease, Registration)>,
+    since: Wall,
+    leads: bool,
+    compacting: JoinSet<()>,
+    /// Why etcd cannot be read, and why this manager cannot use what it has.
+    unreachable: Option<Arc<str>>,
+    unfit: Option<Arc<str>>,
+}
+
+/// An event, with what comes with it.
+enum Happened {
+    Event(Event),
+    Granted(EtcdLease, Time, Span),
+    Loaded(Reign, Box<(EtcdStore, Stored)>),
+    /// A look at the leader's key has succeeded (`None`) or failed.
+    Looked(Option<Fault>),
+    /// This manager could lead as far as the store goes (`None`), or could not.
+    Fit(Option<Fault>),
+    Wish(Wish),
+}
+
+/// Gives wishes to the candidate.
+#[derive(Clone)]
+pub struct Wishes(mpsc::UnboundedSender<Happened>);
+
+impl Wishes {
+    /// Tells the candidate. Without effect after its end.
+    pub fn wish(&self, wish: Wish) {
+        let _ = self.0.send(Happened::Wish(wish));
+    }
+}
+
+impl Candidate {
+    /// A candidate that is reached at `address`. Orders arrive in their order.
+    #[must_use]
+    pub fn new(
+        etcd: Etcd,
+        address: String,
+        wall: Wall,
+        standing: watch::Sender<Standing>,
+    ) -> (Candidate, mpsc::UnboundedReceiver<Order>, Wishes) {
+        let (events, happened) = mpsc::unbounded_channel();
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let wishes = Wishes(events.clone());
+        let id = ManagerId(rand::random());
+        let candidate = Candidate {
+            keys: Keys::new(&etcd.access().prefix),
+            ttl: etcd.access().ttl,
+            etcd,
+            id,
+            address,
+            machine: Leadership::new(id, now()),
+            events,
+            happened,
+            orders,
+            standing,
+            tenure: None,
+            loaded: None,
+            registered: None,
+            since: wall,
+            leads: false,
+            compacting: JoinSet::new(),
+            unreachable: None,
+            unfit: None,
+        };
+        (candidate, ordered, wishes)
+    }
+
+    /// Runs until [`Wish::Stop`], or until nobody takes orders any more. `wall` is the host's clock.
+    pub async fn run(mut self, wall: impl Fn() -> Wall) {
+        let watching = self.look_at_leader();
+        let watching = tokio::spawn(watching);
+        while !self.orders.is_closed() {
+            let due = self.machine.next_deadline();
+            let wait = due.map(|due| Duration::from_millis(due.since(now()).0));
+            let happened = tokio::select! {
+                happened = self.happened.recv() => happened,
+                () = tokio::time::sleep(wait.unwrap_or(LOOK_EVERY)) => None,
+            };
+            let stops = matches!(happened, Some(Happened::Wish(Wish::Stop)));
+            let event = happened.map_or(Some(Event::Tick), |happened| self.event(happened));
+            if let Some(event) = event {
+                let actions = self.machine.handle(now(), event);
+                // Before the actions: what ends the reign must not wait for them.
+                if let (Some(tenure), Some(until)) = (&self.tenure, self.machine.acts_until()) {
+                    tenure.prolong(until);
+                }
+                for action in actions {
+                    self.act(action, stops, &wall).await;
+                }
+            }
+            self.publish(&wall);
+            if stops {
+                break;
+            }
+        }
+        watching.abort();
+    }
+
+    /// The event for the state machine, if it is one.
+    fn event(&mut self, happened: Happened) -> Option<Event> {
+        Some(match happened {
+            Happened::Event(event) => event,
+            Happened::Granted(lease, sent, ttl) => {
+                self.ttl = ttl;
+                Event::Kept { lease, sent, ttl }
+            }
+            Happened::Loaded(reign, loaded) => {
+                self.loaded = Some((reign, loaded.0, loaded.1));
+                Event::Loaded(reign)
+            }
+            Happened::Looked(fault) => {
+                self.unreachable = fault.map(|fault| Arc::from(fault.to_string()));
+                self.tell_problem();
+                return None;
+            }
+            Happened::Fit(fault) => {
+                self.unfit = fault.map(|fault| Arc::from(fault.to_string()));
+                self.tell_problem();
+                return None;
+            }
+            Happened::Wish(Wish::StepDown) => Event::StepDown,
+            Happened::Wish(Wish::Deposed(reign)) => Event::Deposed(reign),
+            Happened::Wish(Wish::Stop) => Event::Stop,
+        })
+    }
+
+    fn tell_problem(&self) {
+        let problem = self.unfit.clone().or_else(|| self.unreachable.clone());
+        self.standing.send_if_modified(|standing| {
+            if standing.problem == problem {
+                return false;
+            }
+            match &problem {
+                Some(problem) => tracing::warn!(%problem, "this manager cannot lead"),
+                None => tracing::info!("this manager can lead again"),
+            }
+            standing.problem = problem;
+            true
+        });
+    }
+
+    async fn act(&mut self, action: Action, stops: bool, wall: &impl Fn() -> Wall) {
+        match action {
+            Action::GrantLease => self.spawn(grant(self.etcd.clone(), self.ttl)),
+            Action::KeepAlive(lease) => {
+                self.spawn(keep_alive(self.etcd.clone(), lease, self.ttl));
+            }
+            Action::Take(lease) => {
+                let take = Take {
+                    etcd: self.etcd.clone(),
+                    keys: self.keys.clone(),
+                    id: self.id,
+                    address: self.address.clone(),
+                };
+                let events = self.events.clone();
+                tokio::spawn(async move { take.run(lease, &events).await });
+            }
+            Action::Load(reign) => {
+                tracing::info!(term = reign.term.0, "the lead is taken; reading the state");
+                let (etcd, events) = (self.etcd.clone(), self.events.clone());
+                tokio::spawn(async move { load(etcd, reign, &events).await });
+            }
+            Action::Serve(reign) => self.serve(reign, wall),
+            Action::Close(reign, why) => {
+                if let Some(tenure) = self.tenure.take() {
+                    tenure.end();
+                }
+                self.loaded = None;
+                self.compacting.abort_all();
+                if self.leads {
+                    tracing::warn!(term = reign.term.0, %why, "this manager no longer leads");
+                }
+                self.set_leads(false, wall);
+                // The receiver may be gone at the end.
+                let _ = self.orders.send(Order::Close(reign, why));
+            }
+            Action::Resign(reign) => {
+                let resign = resign(self.etcd.clone(), self.keys.clone(), reign);
+                if stops {
+                    // The process must not end before.
+                    resign.await;
+                } else {
+                    tokio::spawn(resign);
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, reign: Reign, wall: &impl Fn() -> Wall) {
+        let Some((of, store, stored)) = self.loaded.take().filter(|(of, ..)| *of == reign) else {
+            return;
+        };
+        let until = self.machine.acts_until().unwrap_or(Time(0));
+        let tenure = Tenure::until(until);
+        self.tenure = Some(tenure.clone());
+        self.set_leads(true, wall);
+        tracing::info!(term = of.term.0, "this manager leads");
+        self.compacting
+            .spawn(compact(self.etcd.clone(), self.keys.clone()));
+        let lead = Lead {
+            reign,
+            tenure,
+            store,
+            stored,
+        };
+        let _ = self.orders.send(Order::Lead(Box::new(lead)));
+    }
+
+    fn set_leads(&mut self, leads: bool, wall: &impl Fn() -> Wall) {
+        if self.leads != leads {
+            self.leads = leads;
+            self.since = wall();
+        }
+    }
+
+    fn spawn(&self, call: impl Future<Output = Happened> + Send + 'static) {
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            // Fails only after the candidate's end.
+            let _ = events.send(call.await);
+        });
+    }
+
+    /// Publishes the standing, here and in etcd.
+    fn publish(&mut self, _: &impl Fn() -> Wall) {
+        let leader = match self.machine.view() {
+            View::Standby(leader) => leader.map(|key| key.address.clone()),
+            View::Loading(_) | View::Leading(_) => Some(self.address.clone()),
+        };
+        let leader = leader.filter(|address| !address.is_empty());
+        let met = self.machine.met();
+        self.standing.send_if_modified(|standing| {
+            let changed = (&standing.leader, standing.met) != (&leader, met);
+            (standing.leader, standing.met) = (leader, met);
+            changed
+        });
+        let registration = Registration {
+            address: self.address.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            schema: SCHEMA,
+            since_unix_ms: self.since.0,
+            problem: self
+                .standing
+                .borrow()
+                .problem
+                .as_deref()
+                .unwrap_or_default()
+                .to_owned(),
+        };
+        let Some(lease) = self.machine.lease() else {
+            self.registered = None;
+            return;
+        };
+        let registered = Some((lease, registration));
+        if self.registered != registered {
+            if let Some((lease, registration)) = &registered {
+                let (etcd, key) = (self.etcd.clone(), self.keys.manager(self.id));
+                tokio::spawn(register(etcd, key, *lease, registration.clone()));
+            }
+            self.registered = registered;
+        }
+    }
+
+    /// Follows the leader's key: by a watch, and by reading it now and then, because a member that hangs
+    /// reports nothing.
+    fn look_at_leader(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (etcd, key, events) = (self.etcd.clone(), self.keys.leader(), self.events.clone());
+        async move {
+            loop {
+                if let Err(fault) = look(&etcd, &key, &events).await {
+                    if events.send(Happened::Looked(Some(fault))).is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Reads the leader's key, and follows it for a while.
+async fn look(
+    etcd: &Etcd,
+    key: &[u8],
+    events: &mpsc::UnboundedSender<Happened>,
+) -> Result<(), Fault> {
+    let get = |client: etcd_client::Client| async move { client.kv_client().get(key, None).await };
+    let got = etcd.call(ANSWERS_WITHIN, get).await?;
+    let revision = got.header().ok_or(Fault::Incomplete)?.revision();
+    let _ = events.send(Happened::Looked(None));
+    let _ = events.send(Happened::Event(Event::Seen(leader_in(&got))));
+    let until = tokio::time::Instant::now() + LOOK_EVERY;
+    let options = WatchOptions::new().with_start_revision(revision + 1);
+    let watch = |client: etcd_client::Client| async move {
+        client.watch_client().watch(key, Some(options)).await
+    };
+    let mut stream = etcd.call(ANSWERS_WITHIN, watch).await?;
+    loop {
+        let Ok(message) = tokio::time::timeout_at(until, stream.message()).await else {
+            return Ok(());
+        };
+        // A watch that has ended begins anew.
+        let Ok(Some(message)) = message else {
+            return Ok(());
+        };
+        for event in message.events() {
+            let leader = event.kv().filter(|_| event.event_type() == EventType::Put);
+            let leader = leader.map(|kv| leader_of(kv.value(), kv.create_revision()));
+            let _ = events.send(Happened::Event(Event::Seen(leader)));
+        }
+    }
+}
+
+fn leader_in(got: &GetResponse) -> Option<LeaderKey> {
+    let kv = got.kvs().first()?;
+    Some(leader_of(kv.value(), kv.create_revision()))
+}
+
+async fn grant(etcd: Etcd, ttl: Span) -> Happened {
+    let sent = now();
+    let seconds = i64::try_from(ttl.0.div_ceil(1000)).unwrap_or(i64::MAX);
+    let grant = |client: etcd_client::Client| async move {
+        let options: Option<LeaseGrantOptions> = None;
+        client.lease_client().grant(seconds, options).await
+    };
+    match etcd.call(ANSWERS_WITHIN, grant).await {
+        Ok(granted) => {
+            let ttl = u64::try_from(granted.ttl()).unwrap_or(0);
+            Happened::Granted(EtcdLease(granted.id()), sent, Span::seconds(ttl))
+        }
+        Err(fault) => {
+            tracing::debug!(%fault, "no lease from etcd");
+            Happened::Event(Event::NotKept)
+        }
+    }
+}
+
+/// Asks all members at once. The first answer counts, because a member that hangs must not end the reign.
+async fn keep_alive(etcd: Etcd, lease: EtcdLease, ttl: Span) -> Happened {
+    let sent = now();
+    let mut asked = JoinSet::new();
+    for member in 0..etcd.members() {
+        let etcd = etcd.clone();
+        asked.spawn(async move {
+            let keep = |client: etcd_client::Client| async move {
+                client.lease_client().keep_alive(lease.0).await
+            };
+            etcd.call_at(member, ANSWERS_WITHIN, keep).await.map(drop)
+        });
+    }
+    let mut is_gone = false;
+    while let Some(answer) = asked.join_next().await {
+        match answer {
+            Ok(Ok(())) => return Happened::Event(Event::Kept { lease, sent, ttl }),
+            Ok(Err(Fault::Refused {
+                error: etcd_client::Error::LeaseKeepAliveError(_),
+                ..
+            })) => is_gone = true,
+            Ok(Err(fault)) => tracing::debug!(%fault, "a member of etcd did not prolong the lease"),
+            // A task that panicked, or was aborted.
+            Err(_) => {}
+        }
+    }
+    Happened::Event(match is_gone {
+        true => Event::LeaseGone(lease),
+        false => Event::NotKept,
+    })
+}
+
+/// Takes the leader's key.
+struct Take {
+    etcd: Etcd,
+    keys: Keys,
+    id: ManagerId,
+    address: String,
+}
+
+impl Take {
+    async fn run(&self, lease: EtcdLease, events: &mpsc::UnboundedSender<Happened>) {
+        let event = match self.take(lease).await {
+            Ok(event) => {
+                let _ = events.send(Happened::Fit(None));
+                event
+            }
+            Err(fault) => {
+                let _ = events.send(Happened::Fit(Some(fault)));
+                Event::NotTaken
+            }
+        };
+        let _ = events.send(Happened::Event(event));
+    }
+
+    async fn take(&self, lease: EtcdLease) -> Result<Event, Fault> {
+        // Read first: nothing is written into a store of a later version.
+        let keys = [self.keys.leader(), self.keys.schema(), self.keys.term()];
+        let gets = keys.map(|key| TxnOp::get(key, None));
+        let read = self.transact(Txn::new().and_then(gets)).await?;
+        let [
+            TxnOpResponse::Get(leader),
+            TxnOpResponse::Get(schema),
+            TxnOpResponse::Get(term),
+        ] = &read.op_responses()[..]
+        else {
+            return Err(Fault::Incomplete);
+        };
+        if let Some(leader) = leader_in(leader) {
+            // The watch reports it, too; this may be earlier.
+            tracing::debug!(leader = leader.address, "another manager leads");
+            return Ok(Event::NotTaken);
+        }
+        let number =
+            |of: &GetResponse| of.kvs().first().map(|kv| number_of(kv.value())).transpose();
+        if let Some(schema) = number(schema)? {
+            check_schema(u32::try_from(schema).unwrap_or(u32::MAX))?;
+        }
+        let term_now = Term(number(term)?.unwrap_or(0) + 1);
+        let revision = |of: &GetResponse| of.kvs().first().map_or(0, |kv| kv.mod_revision());
+        let hangs = PutOptions::new().with_lease(lease.0);
+        let value = leader_value(self.id, &self.address, term_now);
+        let take = Txn::new()
+            .when([
+                Compare::create_revision(self.keys.leader(), CompareOp::Equal, 0),
+                Compare::mod_revision(self.keys.schema(), CompareOp::Equal, revision(schema)),
+                Compare::mod_revision(self.keys.term(), CompareOp::Equal, revision(term)),
+            ])
+            .and_then([
+                TxnOp::put(self.keys.leader(), value, Some(hangs)),
+                TxnOp::put(self.keys.term(), term_value(term_now), None),
+                TxnOp::put(self.keys.step(), first_step(term_now), None),
+            ]);
+        let taken = self.transact(take).await?;
+        if !taken.succeeded() {
+            return Ok(Event::NotTaken);
+        }
+        let revision = taken.header().ok_or(Fault::Incomplete)?.revision();
+        Ok(Event::Taken(Reign {
+            term: term_now,
+            revision: Revision(revision),
+        }))
+    }
+
+    async fn transact(&self, txn: Txn) -> Result<etcd_client::TxnResponse, Fault> {
+        let call = |client: etcd_client::Client| async move { client.kv_client().txn(txn).await };
+        self.etcd.call(ANSWERS_WITHIN, call).await
+    }
+}
+
+async fn load(etcd: Etcd, reign: Reign, events: &mpsc::UnboundedSender<Happened>) {
+    let happened = match EtcdStore::load(etcd, reign).await {
+        Ok(loaded) => Happened::Loaded(reign, Box::new(loaded)),
+        Err(Fault::Deposed) => Happened::Event(Event::Deposed(reign)),
+        Err(fault) => {
+            tracing::error!(%fault, "the state cannot be read from etcd");
+            let damaged = matches!(
+                fault,
+                Fault::Store(StoreError::Row { .. } | StoreError::Damaged(_))
+            );
+            let _ = events.send(Happened::Fit(Some(fault)));
+            Happened::Event(Event::NotLoaded { reign, damaged })
+        }
+    };
+    let _ = events.send(happened);
+}
+
+/// Removes the key, if it is still this reign's.
+async fn resign(etcd: Etcd, keys: Keys, reign: Reign) {
+    for _ in 0..=etcd.members() {
+        let is_ours = Compare::create_revision(keys.leader(), CompareOp::Equal, reign.revision.0);
+        let delete = TxnOp::delete(keys.leader(), None::<DeleteOptions>);
+        let txn = Txn::new().when([is_ours]).and_then([delete]);
+        let call = |client: etcd_client::Client| async move { client.kv_client().txn(txn).await };
+        match etcd.call(Duration::from_millis(300), call).await {
+            Ok(_) => return,
+            // etcd removes the key with the lease in any case.
+            Err(fault) => tracing::debug!(%fault, "the leader's key was not removed"),
+        }
+    }
+}
+
+async fn register(etcd: Etcd, key: Vec<u8>, lease: EtcdLease, registration: Registration) {
+    let value = serde_json::to_vec(&registration).unwrap_or_default();
+    let put = |client: etcd_client::Client| async move {
+        let hangs = PutOptions::new().with_lease(lease.0);
+        client.kv_client().put(key, value, Some(hangs)).await
+    };
+    // Only `causeway managers` lacks this manager then, until its role changes.
+    if let Err(fault) = etcd.call(ANSWERS_WITHIN, put).await {
+        tracing::debug!(%fault, "this manager is not registered in etcd");
+    }
+}
+
+/// Removes old revisions, which etcd keeps otherwise.
+async fn compact(etcd: Etcd, keys: Keys) {
+    let mut old = None;
+    loop {
+        let key = keys.leader();
+        let get =
+            |client: etcd_client::Client| async move { client.kv_client().get(key, None).await };
+        let got = etcd.call(ANSWERS_WITHIN, get).await;
+        let revision = got
+            .ok()
+            .and_then(|got| got.header().map(etcd_client::ResponseHeader::revision));
+        if let Some(old) = old {
+            let compact = |client: etcd_client::Client| async move {
+                client.kv_client().compact(old, None).await
+            };
+            // Fails if somebody else has compacted, which is as good.
+            if let Err(fault) = etcd.call(Duration::from_secs(10), compact).await {
+                tracing::debug!(%fault, "etcd has not removed old revisions");
+            }
+        }
+        old = revision;
+        tokio::time::sleep(COMPACT_EVERY).await;
+    }
+}

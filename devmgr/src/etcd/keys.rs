@@ -1,0 +1,210 @@
+//! The keys in etcd, below the prefix, and the values that are not rows.
+//!
+//! ```text
+//! leader                   who leads; hangs on the leader's etcd lease
+//! step                     the last step of the store: TERM NUMBER [RANDOM]
+//! pending                  a step too large for one transaction: stored as a whole, not in its rows yet
+//! parts/STEP/NUMBER        the rows of such a step
+//! managers/ID              a running manager; hangs on its etcd lease
+//! rows/TABLE/KEY           the rows of the store
+//! ```
+//! Invariant: keys of different kinds never begin with each other.
+
+use causeway_proto::metadata::Term;
+use serde::{Deserialize, Serialize};
+
+use crate::leadership::{LeaderKey, ManagerId, Reign, Revision};
+use crate::store::rows::{META_SCHEMA, META_TERM, Row, Table};
+
+/// Makes keys.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Keys {
+        Keys {
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    fn below(&self, name: &str) -> Vec<u8> {
+        format!("{}{name}", self.prefix).into_bytes()
+    }
+
+    pub(super) fn leader(&self) -> Vec<u8> {
+        self.below("leader")
+    }
+
+    pub(super) fn step(&self) -> Vec<u8> {
+        self.below("step")
+    }
+
+    pub(super) fn pending(&self) -> Vec<u8> {
+        self.below("pending")
+    }
+
+    /// The beginning of the keys of all parts.
+    pub(super) fn all_parts(&self) -> Vec<u8> {
+        self.below("parts/")
+    }
+
+    /// The beginning of the keys of one step's parts.
+    pub(super) fn parts(&self, step: &str) -> Vec<u8> {
+        self.below(&format!("parts/{step}/"))
+    }
+
+    pub(super) fn part(&self, step: &str, number: usize) -> Vec<u8> {
+        // Padded, because etcd orders by bytes.
+        self.below(&format!("parts/{step}/{number:06}"))
+    }
+
+    pub(super) fn manager(&self, id: ManagerId) -> Vec<u8> {
+        self.below(&format!("managers/{:016x}", id.0))
+    }
+
+    pub(super) fn managers(&self) -> Vec<u8> {
+        self.below("managers/")
+    }
+
+    /// The beginning of the keys of all rows.
+    pub(super) fn rows(&self) -> Vec<u8> {
+        self.below("rows/")
+    }
+
+    /// The key of a row, from its table and key.
+    pub(super) fn row(&self, table: Table, key: &[u8]) -> Vec<u8> {
+        let mut whole = self.below(&format!("rows/{}/", table.name()));
+        whole.extend_from_slice(key);
+        whole
+    }
+
+    pub(super) fn schema(&self) -> Vec<u8> {
+        self.row(Table::Meta, META_SCHEMA)
+    }
+
+    pub(super) fn term(&self) -> Vec<u8> {
+        self.row(Table::Meta, META_TERM)
+    }
+
+    /// The key and value of a row.
+    pub(super) fn row_of(&self, row: Row<'_>) -> KeyRow {
+        KeyRow {
+            key: self.row(row.table, &row.key),
+            value: row.value,
+        }
+    }
+
+    /// The table and the key of a row. `None`: it is of a table that this version does not know.
+    pub(super) fn table_of<'a>(&self, key: &'a [u8]) -> Option<(Table, &'a [u8])> {
+        let below = key.strip_prefix(self.rows().as_slice())?;
+        let end = below.iter().position(|byte| *byte == b'/')?;
+        let named = |table: &Table| table.name().as_bytes() == &below[..end];
+        let table = Table::ALL.into_iter().find(named)?;
+        Some((table, &below[end + 1..]))
+    }
+}
+
+/// A row as etcd has it: to put, or to delete (no value).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyRow {
+    pub(super) key: Vec<u8>,
+    pub(super) value: Option<Vec<u8>>,
+}
+
+impl KeyRow {
+    pub(super) fn bytes(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// The value of `leader`.
+#[derive(Serialize, Deserialize)]
+struct LeaderValue {
+    manager: ManagerIdValue,
+    address: String,
+    term: u64,
+}
+
+/// In hexadecimal, because JSON's numbers have 53 bits in some programs.
+type ManagerIdValue = String;
+
+pub(super) fn leader_value(manager: ManagerId, address: &str, term: Term) -> Vec<u8> {
+    let value = LeaderValue {
+        manager: format!("{:016x}", manager.0),
+        address: address.to_owned(),
+        term: term.0,
+    };
+    serde_json::to_vec(&value).expect("the value has string keys and no way to fail")
+}
+
+/// The leader by the key's value and create revision. A value that cannot be read is somebody's, too: of
+/// a later version, or put by hand.
+pub(super) fn leader_of(value: &[u8], create_revision: i64) -> LeaderKey {
+    let read = serde_json::from_slice::<LeaderValue>(value).ok();
+    let manager = |of: &LeaderValue| u64::from_str_radix(&of.manager, 16).ok();
+    LeaderKey {
+        manager: ManagerId(read.as_ref().and_then(manager).unwrap_or(0)),
+        reign: Reign {
+            term: Term(read.as_ref().map_or(0, |of| of.term)),
+            revision: Revision(create_revision),
+        },
+        address: read.map(|of| of.address).unwrap_or_default(),
+    }
+}
+
+/// The value of `step` at the beginning of a term.
+pub(super) fn first_step(term: Term) -> Vec<u8> {
+    format!("{term} 0").into_bytes()
+}
+
+/// The value of `running` managers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Where clients reach the manager.
+    pub address: String,
+    /// The version of its program.
+    pub version: String,
+    /// The newest schema that it knows.
+    pub schema: u32,
+    /// Since when it leads or stands by, by its host's clock in milliseconds since 1970.
+    pub since_unix_ms: u64,
+    /// Why it cannot lead. Empty: it can.
+    #[serde(default)]
+    pub problem: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_found_by_its_key() {
+        let keys = Keys::new("/causeway/");
+        for (table, key) in [
+            (Table::Leases, &b"a/b\0\xFF"[..]),
+            (Table::Meta, b""),
+            (Table::Users, b"ann"),
+        ] {
+            assert_eq!(keys.table_of(&keys.row(table, key)), Some((table, key)));
+        }
+        assert_eq!(keys.table_of(b"/causeway/rows/later/x"), None);
+        assert_eq!(keys.table_of(b"/causeway/leader"), None);
+    }
+
+    #[test]
+    fn a_leader_is_read_as_it_was_written() {
+        let value = leader_value(ManagerId(7), "m1:7078", Term(3));
+        let leader = leader_of(&value, 12);
+        assert_eq!(
+            (leader.manager, &*leader.address),
+            (ManagerId(7), "m1:7078")
+        );
+        assert_eq!(
+            (leader.reign.term, leader.reign.revision),
+            (Term(3), Revision(12))
+        );
+        assert_eq!(leader_of(b"by hand", 5).reign.revision, Revision(5));
+    }
+}

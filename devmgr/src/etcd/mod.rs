@@ -1,0 +1,29 @@
+//! The manager's state in etcd, and who leads of several managers over it.
+//!
+//! - [`Access`]: how etcd is reached. [`Etcd`]: calls to its members. `keys`: the keys.
+//! - [`EtcdStore`]: the store of one reign. `parts`: splits large steps; pure.
+//! - [`Candidate`]: carries out what [`Leadership`](crate::leadership::Leadership) decides. [`Tenure`]: until when
+//!   this process may act.
+//! - [`members`](fn@members), [`managers`]: for people.
+//!
+//! This folder decides nothing about leases of devices. Invariant: nothing is written without a comparison of
+//! the leader's key, except the key itself and what hangs on a manager's etcd lease.
+
+mod access;
+mod candidate;
+mod client;
+mod fault;
+mod keys;
+mod members;
+mod parts;
+mod store;
+mod tenure;
+
+pub use access::{Access, Tls};
+pub use candidate::{Candidate, Lead, Order, Standing, Wish, Wishes};
+pub use client::Etcd;
+pub use fault::Fault;
+pub use keys::Registration;
+pub use members::{Member, managers, members};
+pub use store::EtcdStore;
+pub use tenure::{Tenure, now};

@@ -1,0 +1,119 @@
+//! Until when this process may act as the leader, readable from every thread.
+//!
+//! The clock counts while the machine sleeps, too, as etcd's does. Invariant: a tenure that has ended does not
+//! begin again; the next reign has another one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::watch;
+
+use crate::time::{Span, Time};
+
+/// The time of [`Tenure`] and of [`Leadership`](crate::leadership::Leadership): milliseconds since the machine
+/// was started.
+#[must_use]
+pub fn now() -> Time {
+    let now = clock_gettime(ClockId::Boottime);
+    let milliseconds = now.tv_sec.saturating_mul(1000) + now.tv_nsec / 1_000_000;
+    Time(u64::try_from(milliseconds).unwrap_or(0))
+}
+
+/// Until when this process may act. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Tenure {
+    shared: Option<Arc<Shared>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// In milliseconds of [`now`]. 0: it has ended.
+    until: AtomicU64,
+    ended: watch::Sender<bool>,
+}
+
+impl Tenure {
+    /// For a manager that is the only one.
+    #[must_use]
+    pub fn unlimited() -> Tenure {
+        Tenure { shared: None }
+    }
+
+    /// For a leader.
+    #[must_use]
+    pub fn until(time: Time) -> Tenure {
+        let shared = Shared {
+            until: AtomicU64::new(time.0),
+            ended: watch::channel(false).0,
+        };
+        Tenure {
+            shared: Some(Arc::new(shared)),
+        }
+    }
+
+    /// Prolongs the tenure, unless it has ended.
+    pub fn prolong(&self, time: Time) {
+        if let Some(shared) = &self.shared {
+            let later = |until| (until != 0 && time.0 > until).then_some(time.0);
+            // Fails if there is nothing to prolong.
+            let _ = shared
+                .until
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
+        }
+    }
+
+    /// Ends the tenure.
+    pub fn end(&self) {
+        if let Some(shared) = &self.shared {
+            shared.until.store(0, Ordering::SeqCst);
+            shared.ended.send_replace(true);
+        }
+    }
+
+    /// Whether the process may act now.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_none_or(|shared| now().0 < shared.until.load(Ordering::SeqCst))
+    }
+
+    /// The rest of the time. `None`: it has no end.
+    #[must_use]
+    pub fn left(&self) -> Option<Span> {
+        let shared = self.shared.as_ref()?;
+        Some(Time(shared.until.load(Ordering::SeqCst)).since(now()))
+    }
+
+    /// Waits until [`Tenure::end`] was called.
+    pub async fn ended(&self) {
+        match &self.shared {
+            // The sender is part of what this holds, so the wait ends by the value only.
+            Some(shared) => drop(shared.ended.subscribe().wait_for(|ended| *ended).await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenure_that_has_ended_is_not_prolonged() {
+        let tenure = Tenure::until(now().after(Span::seconds(1000)));
+        assert!(tenure.holds() && tenure.left().is_some());
+        tenure.end();
+        tenure.prolong(now().after(Span::seconds(1000)));
+        assert!(!tenure.holds());
+        assert!(Tenure::unlimited().holds());
+    }
+
+    #[test]
+    fn a_tenure_ends_by_itself() {
+        let tenure = Tenure::until(now());
+        assert!(!tenure.holds());
+        tenure.prolong(now().after(Span::seconds(1000)));
+        assert!(tenure.holds());
+    }
+}

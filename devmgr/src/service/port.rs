@@ -1,0 +1,249 @@
+//! The manager's listeners, and the services on them. They stay open while roles change; connections do not.
+//!
+//! Invariant: all connections of a tenure fail at its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_proto::manager::admin_server::AdminServer;
+use causeway_proto::manager::leases_server::LeasesServer;
+use causeway_proto::manager::nodes_server::NodesServer;
+use causeway_security::{OwnCertificate, ServerTls};
+use causeway_serving::gate::Judged;
+use causeway_serving::services::{NotReflected, Services};
+use causeway_serving::watched::Listener;
+use parking_lot::{Mutex, RwLock};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+
+use super::authentication::Authenticator;
+use super::certified::Certified;
+use super::connections::{self, Connections, Incoming};
+use super::error::CannotStart;
+use super::identity::{Identity, Marked};
+use super::input::Input;
+use super::owner::{INBOX, OwnerEnd};
+use super::pace::{self, Pace};
+use super::shared::Others;
+use super::watching::{Seat, Watching};
+use super::{State, admin, leases, nodes, standby};
+use crate::etcd::{Standing, Tenure};
+use crate::identity::Directory;
+use crate::lease::Event;
+use crate::settings::Settings;
+
+/// Interval and timeout of the HTTP/2 pings that detect vanished peers.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_WITHIN: Duration = Duration::from_secs(10);
+/// Concurrent calls on one connection: a client library has a few leases, a load generator many.
+const MAX_STREAMS: u32 = 128;
+/// Maximum size of a node's message: an inventory with all answers of its devices.
+const MAX_NODE_WORD: usize = 16 << 20;
+/// Maximum size of all other messages. The longest are a request's line, and a user with all groups.
+const MAX_WORD: usize = 16 << 10;
+/// Timeout for a call's message, and for the beginning of its answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The manager's listeners. See the module.
+pub(super) struct Port {
+    settings: Settings,
+    tls: Option<ServerTls>,
+    listeners: Vec<Arc<TcpListener>>,
+    watchers: Option<Listener>,
+    watching: Watching,
+}
+
+impl Port {
+    /// Binds all addresses. Also returns the addresses, and the one of the separate listener for monitoring.
+    pub(super) async fn open(
+        settings: &Settings,
+        standing: Option<watch::Receiver<Standing>>,
+    ) -> Result<(Port, Vec<SocketAddr>, Option<SocketAddr>), CannotStart> {
+        let tls = connections::tls(settings)?;
+        if let Some(files) = &settings.tls {
+            let own = OwnCertificate::load(&files.certificate)?;
+            tokio::spawn(causeway_serving::watch_certificate(own));
+        }
+        let (listeners, addresses) = listen(&settings.listen).await?;
+        let watchers = connections::watchers(tls.as_ref(), settings)?;
+        let watched_at = watchers.as_ref().map(Listener::address);
+        let port = Port {
+            settings: settings.clone(),
+            tls,
+            listeners,
+            watchers,
+            watching: Watching::new(standing),
+        };
+        Ok((port, addresses, watched_at))
+    }
+
+    /// Says where others reach this manager.
+    pub(super) fn advertise(&mut self, address: String) {
+        self.settings.advertise = Some(address);
+    }
+
+    /// Serves a state, until it stops or its tenure ends. Returns the owner's task.
+    pub(super) async fn serve(
+        &self,
+        state: State,
+        others: Option<Others>,
+        stopping: watch::Receiver<bool>,
+    ) -> Result<JoinHandle<Result<(), OwnerEnd>>, CannotStart> {
+        let (inbox, inputs) = mpsc::channel(INBOX);
+        let owner = tokio::spawn(state.owner.run(inputs, stopping.clone()));
+        if let Some(policy) = self.settings.policy.clone() {
+            let (done, _) = oneshot::channel();
+            // Fails only if the tenure has ended already.
+            let _ = inbox
+                .send(Input::Order(Event::PolicyChanged(policy), done))
+                .await;
+        }
+        let authenticator = Authenticator::new(self.settings.authenticate, state.directory);
+        self.watching.set(Some(Seat {
+            owner: inbox.clone(),
+            health: state.healthy.clone(),
+            counters: state.counters,
+        }));
+        let identity = Identity {
+            cluster: state.cluster,
+            term: state.term,
+            owner: inbox,
+        };
+        let incoming = Connections::new(
+            self.tls.clone(),
+            authenticator.clone(),
+            state.certified,
+            state.tenure.clone(),
+        )
+        .accept(&self.listeners, self.watching.clone());
+        let services = self
+            .services(&authenticator, &identity, others)
+            .with_health(state.healthy, |health| health.problem.is_none())
+            .with_reflection(causeway_proto::SERVICES)?;
+        run(services, incoming, state.tenure, stopping);
+        Ok(owner)
+    }
+
+    /// Answers that another manager leads, until the tenure ends.
+    pub(super) fn stand_by(
+        &self,
+        standing: &watch::Receiver<Standing>,
+        tenure: Tenure,
+        stopping: watch::Receiver<bool>,
+    ) -> Result<(), NotReflected> {
+        self.watching.set(None);
+        // A standby knows nobody, so all its callers count as strangers.
+        let nobody = Directory::new(Vec::new(), Vec::new(), Vec::new());
+        let directory = Arc::new(RwLock::new(nobody));
+        let authenticator = Authenticator::new(self.settings.authenticate, directory);
+        let certified = Certified::default();
+        let incoming = Connections::new(self.tls.clone(), authenticator, certified, tenure.clone())
+            .accept(&self.listeners, self.watching.clone());
+        let services = standby::services(standing)?.within(ANSWER_WITHIN);
+        run(services, incoming, tenure, stopping);
+        Ok(())
+    }
+
+    fn services(
+        &self,
+        authenticator: &Authenticator,
+        identity: &Identity,
+        others: Option<Others>,
+    ) -> Services {
+        let (settings, owner) = (&self.settings, identity.owner.clone());
+        let nodes = nodes::NodesService {
+            authenticator: authenticator.clone(),
+            owner: owner.clone(),
+            silence_limit: settings.heartbeat_limit,
+            identity: identity.clone(),
+        };
+        let leases = leases::LeasesService {
+            authenticator: authenticator.clone(),
+            owner: owner.clone(),
+            visible: settings.visible,
+            insecure: settings.exposed().is_some(),
+            started: Instant::now(),
+            pace: Mutex::new(Pace::new(pace::CONSIDERED)),
+            refusals: Arc::new(Mutex::new(Pace::new(pace::REFUSED))),
+        };
+        let admin = admin::AdminService {
+            authenticator: authenticator.clone(),
+            owner,
+            visible: settings.visible,
+            started: Instant::now(),
+            identity: identity.clone(),
+            address: settings.advertise.clone().unwrap_or_default(),
+            others,
+        };
+        let nodes = NodesServer::new(nodes).max_decoding_message_size(MAX_NODE_WORD);
+        let leases = LeasesServer::new(leases).max_decoding_message_size(MAX_WORD);
+        let admin = AdminServer::new(admin).max_decoding_message_size(MAX_WORD);
+        Services::default()
+            .within(ANSWER_WITHIN)
+            .with(Marked::new(identity, Judged::new(authenticator, nodes)))
+            .with(Marked::new(identity, Judged::new(authenticator, leases)))
+            .with(Marked::new(identity, Judged::new(authenticator, admin)))
+    }
+
+    /// Serves `/metrics` and `/healthz` on their own listener until the manager stops.
+    pub(super) fn watch_over(mut self, mut stopping: watch::Receiver<bool>) {
+        let watching = self.watching.clone();
+        let watchers = self.watchers.take();
+        tokio::spawn(async move {
+            let serving = async {
+                match watchers {
+                    Some(watchers) => watchers.serve(watching.clone()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = serving => {}
+                _ = stopping.wait_for(|&stop| stop) => {}
+            }
+            // It holds a sender to the owner, which would keep that from ending.
+            watching.set(None);
+        });
+    }
+}
+
+async fn listen(
+    addresses: &[SocketAddr],
+) -> Result<(Vec<Arc<TcpListener>>, Vec<SocketAddr>), CannotStart> {
+    let (mut listeners, mut bound) = (Vec::new(), Vec::new());
+    for &address in addresses {
+        let failed = |error| CannotStart::Listen { address, error };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        bound.push(listener.local_addr()?);
+        listeners.push(Arc::new(listener));
+    }
+    Ok((listeners, bound))
+}
+
+/// Serves connections until the tenure ends or the manager stops.
+fn run(
+    services: Services,
+    incoming: Incoming,
+    tenure: Tenure,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let serving = Server::builder()
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_max_header_list_size(16 << 10)
+        .http2_keepalive_interval(Some(PING_EVERY))
+        .http2_keepalive_timeout(Some(PING_WITHIN))
+        .serve_with_incoming(services, ReceiverStream::new(incoming));
+    tokio::spawn(async move {
+        tokio::select! {
+            served = serving => if let Err(error) = served {
+                tracing::error!(%error, "the services ended");
+            },
+            () = tenure.ended() => {}
+            // Calls that last as long as their callers want end with the process.
+            _ = stopping.wait_for(|&stop| stop) => {}
+        }
+    });
+}

@@ -1,0 +1,261 @@
+//! A manager among others over etcd: serves while it leads, and stands by otherwise.
+//!
+//! The [`Candidate`] decides about the role; this module changes what the port serves. Invariant: the services
+//! of a reign begin after its state was read, and their connections end with its tenure.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use causeway_proto::manager as pb;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tonic::Status;
+
+use super::authentication::wall_now;
+use super::error::CannotStart;
+use super::owner::OwnerEnd;
+use super::port::Port;
+use super::{RunningManager, State};
+use crate::etcd::{
+    Candidate, Etcd, Lead, Member, Order, Registration, Standing, Tenure, Wish, Wishes, managers,
+    members,
+};
+use crate::leadership::Reign;
+use crate::settings::Settings;
+use crate::store::StoreError;
+use crate::time::Time;
+
+/// Time for the answer to an administrator who wants another leader.
+const ANSWERS_FIRST: Duration = Duration::from_millis(50);
+
+/// Starts a manager over etcd: it leads, or stands by.
+///
+/// # Errors
+/// [`CannotStart`]; nothing is served then.
+pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningManager, CannotStart> {
+    // Bound before the candidate begins, because its address may have a port that is chosen only now.
+    let (standing, stands) = watch::channel(Standing::default());
+    let (mut port, addresses, watched_at) = Port::open(settings, Some(stands.clone())).await?;
+    let address = reached_at(settings, &addresses);
+    port.advertise(address.clone());
+    let (candidate, orders, wishes) =
+        Candidate::new(etcd.clone(), address.clone(), wall_now(), standing);
+    let candidate = tokio::spawn(candidate.run(wall_now));
+    let (stop, stopping) = watch::channel(false);
+    let manager = SharedManager {
+        settings: settings.clone(),
+        port,
+        etcd,
+        standing: stands,
+        wishes,
+        stopping,
+    };
+    let work = tokio::spawn(manager.run(orders, candidate));
+    Ok(RunningManager {
+        addresses,
+        watched_at,
+        work,
+        stop,
+    })
+}
+
+/// Where others reach this manager: as configured, or the first address that it listens on.
+fn reached_at(settings: &Settings, bound: &[SocketAddr]) -> String {
+    let advertised = settings.advertise.clone();
+    advertised.unwrap_or_else(|| bound.first().map(ToString::to_string).unwrap_or_default())
+}
+
+/// What administrators may ask a leader about the others.
+#[derive(Clone)]
+pub(super) struct Others {
+    etcd: Etcd,
+    wishes: Wishes,
+}
+
+impl Others {
+    /// The managers that run, and etcd's members.
+    pub(super) async fn list(
+        &self,
+        leader: &str,
+    ) -> Result<(Vec<pb::ManagerState>, Vec<pb::StoreMember>), Status> {
+        let failed = |fault: crate::etcd::Fault| Status::unavailable(fault.to_string());
+        let managers = managers(&self.etcd).await.map_err(failed)?;
+        let mut managers: Vec<_> = managers.into_iter().map(|of| state(of, leader)).collect();
+        managers.sort_by(|a, b| (a.role, &a.address).cmp(&(b.role, &b.address)));
+        let members = members(&self.etcd).await.into_iter().map(member);
+        Ok((managers, members.collect()))
+    }
+
+    /// Gives up the lead, if somebody can take it.
+    pub(super) async fn step_down(&self, leader: &str) -> Result<(), Status> {
+        let (managers, _) = self.list(leader).await?;
+        let standby = i32::from(pb::ManagerRole::Standby);
+        let can_lead = |of: &pb::ManagerState| of.role == standby && of.problem.is_empty();
+        if !managers.iter().any(can_lead) {
+            return Err(Status::failed_precondition(
+                "no other manager can take over: see `causeway managers`",
+            ));
+        }
+        let wishes = self.wishes.clone();
+        tokio::spawn(async move {
+            // The caller's connection ends with the reign, so the answer goes first.
+            tokio::time::sleep(ANSWERS_FIRST).await;
+            wishes.wish(Wish::StepDown);
+        });
+        Ok(())
+    }
+}
+
+fn state(of: Registration, leader: &str) -> pb::ManagerState {
+    let role = match of.address == leader {
+        true => pb::ManagerRole::Leader,
+        false => pb::ManagerRole::Standby,
+    };
+    pb::ManagerState {
+        role: role.into(),
+        since_ms: wall_now().0.saturating_sub(of.since_unix_ms),
+        address: of.address,
+        version: of.version,
+        schema: of.schema,
+        problem: of.problem,
+    }
+}
+
+fn member(of: Member) -> pb::StoreMember {
+    pb::StoreMember {
+        name: of.name,
+        addresses: of.addresses,
+        version: of.version,
+        leader: of.leads,
+        database_bytes: of.database,
+        problem: of.problem,
+    }
+}
+
+/// A manager among others.
+struct SharedManager {
+    settings: Settings,
+    port: Port,
+    etcd: Etcd,
+    standing: watch::Receiver<Standing>,
+    wishes: Wishes,
+    stopping: watch::Receiver<bool>,
+}
+
+/// What the port serves at present.
+struct Role {
+    tenure: Tenure,
+    /// The reign and its owner. `None`: the manager stands by, or its owner has ended.
+    owner: Option<(Reign, JoinHandle<Result<(), OwnerEnd>>)>,
+}
+
+impl SharedManager {
+    async fn run(
+        mut self,
+        mut orders: mpsc::UnboundedReceiver<Order>,
+        candidate: JoinHandle<()>,
+    ) -> Result<(), CannotStart> {
+        let mut role = self.stand_by()?;
+        let mut stopping = self.stopping.clone();
+        loop {
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::Lead(lead)) => {
+                        role.tenure.end();
+                        role = self.lead(*lead).await?;
+                    }
+                    Some(Order::Close(..)) => {
+                        role.tenure.end();
+                        role = self.stand_by()?;
+                    }
+                    None => return Err(CannotStart::Failed),
+                },
+                ended = role.ended() => self.owner_ended(ended)?,
+                () = told_to_stop(&mut stopping) => break,
+            }
+        }
+        self.wishes.wish(Wish::Stop);
+        // The key is given up when this has ended. A panic was already reported.
+        let _ = candidate.await;
+        role.tenure.end();
+        Ok(())
+    }
+
+    fn stand_by(&self) -> Result<Role, CannotStart> {
+        let tenure = Tenure::until(Time(u64::MAX));
+        let stopping = self.stopping.clone();
+        self.port
+            .stand_by(&self.standing, tenure.clone(), stopping)?;
+        let owner = None;
+        Ok(Role { tenure, owner })
+    }
+
+    /// Serves a new reign. If that fails for a reason that may pass, another manager may lead.
+    async fn lead(&mut self, lead: Lead) -> Result<Role, CannotStart> {
+        let Lead {
+            reign,
+            tenure,
+            store,
+            stored,
+        } = lead;
+        let (settings, of) = (self.settings.clone(), tenure.clone());
+        // The store blocks its thread.
+        let read = tokio::task::spawn_blocking(move || {
+            State::read(&settings, Box::new(store), stored, of)
+        });
+        let state = match read.await {
+            Ok(Ok(state)) => state,
+            Ok(Err(CannotStart::Store { error, .. })) => {
+                tracing::error!(%error, "this manager cannot begin to lead");
+                self.wishes.wish(match error {
+                    StoreError::Deposed => Wish::Deposed(reign),
+                    _ => Wish::StepDown,
+                });
+                return Ok(Role {
+                    tenure,
+                    owner: None,
+                });
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(CannotStart::Failed),
+        };
+        let others = Others {
+            etcd: self.etcd.clone(),
+            wishes: self.wishes.clone(),
+        };
+        let stopping = self.stopping.clone();
+        let owner = self.port.serve(state, Some(others), stopping).await?;
+        let owner = Some((reign, owner));
+        Ok(Role { tenure, owner })
+    }
+
+    fn owner_ended(&self, (reign, ended): (Reign, Ended)) -> Result<(), CannotStart> {
+        match ended {
+            Ok(Err(OwnerEnd::Deposed)) => self.wishes.wish(Wish::Deposed(reign)),
+            // The candidate knows, or the manager stops.
+            Ok(Err(OwnerEnd::TenureOver) | Ok(())) => {}
+            Ok(Err(OwnerEnd::StoreLost(_))) | Err(_) => return Err(CannotStart::Failed),
+        }
+        Ok(())
+    }
+}
+
+async fn told_to_stop(stopping: &mut watch::Receiver<bool>) {
+    // Fails if the sender is gone, which is as good.
+    let _ = stopping.wait_for(|&stop| stop).await;
+}
+
+type Ended = Result<Result<(), OwnerEnd>, tokio::task::JoinError>;
+
+impl Role {
+    /// Waits until the owner ends.
+    async fn ended(&mut self) -> (Reign, Ended) {
+        let Some((reign, owner)) = &mut self.owner else {
+            return std::future::pending().await;
+        };
+        let ended = (*reign, owner.await);
+        // Only now: the caller polls this in a `select`, which may drop it while it waits.
+        self.owner = None;
+        ended
+    }
+}

@@ -1,0 +1,333 @@
+//! Several managers over one etcd, with TLS: the leader is killed, told to stop, deposed, and left without
+//! etcd. Leases, places and the cluster's id stay.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use causeway_proto::manager::{
+    GetManagerRequest, ListManagersRequest, ManagerInfo, ManagerRole, RequestDevices,
+    StepDownRequest, progress,
+};
+use causeway_proto::metadata::{CLUSTER, LEADER, TERM, Term};
+use tonic::Status;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::etcd::{Cluster, PREFIX};
+use super::node::FakeNode;
+use super::process::{AT_MOST, Client, Manager, Who, request, try_channel, waiting};
+
+/// Managers over one etcd.
+struct Several {
+    managers: Vec<Manager>,
+    etcd: Cluster,
+    _folder: tempfile::TempDir,
+}
+
+impl Several {
+    async fn start(members: usize, managers: usize) -> Option<Several> {
+        let etcd = Cluster::start(members).await?;
+        let folder = tempfile::tempdir().unwrap();
+        let table = etcd.table(&folder.path().join("token"));
+        let managers = (0..managers).map(|_| Manager::configured(&table));
+        Some(Several {
+            managers: managers.collect(),
+            etcd,
+            _folder: folder,
+        })
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.managers.iter().map(|of| of.address).collect()
+    }
+
+    /// Waits until a manager leads, and returns its number and what it says.
+    async fn leader(&self) -> (usize, ManagerInfo) {
+        let begin = Instant::now();
+        loop {
+            for (at, address) in self.addresses().into_iter().enumerate() {
+                if let Ok(info) = info(address).await {
+                    return (at, info);
+                }
+            }
+            assert!(begin.elapsed() < AT_MOST, "no manager leads");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn user(&self, at: usize, name: &str) -> Client {
+        self.managers[at].user(name).await
+    }
+}
+
+/// What a manager says about itself, if it leads.
+async fn info(address: SocketAddr) -> Result<ManagerInfo, Status> {
+    let gone = || Status::unavailable("not there");
+    let channel = try_channel(address).await.ok_or_else(gone)?;
+    let mut client = causeway_proto::manager::admin_client::AdminClient::new(channel);
+    let answer = client.get_manager(GetManagerRequest {}).await?;
+    let info = answer.get_ref();
+    let metadata = answer.metadata();
+    let term = Term::parse(metadata.get(TERM).unwrap().to_str().unwrap());
+    assert_eq!(term, Some(Term(info.term)));
+    assert!(metadata.get(CLUSTER).is_some());
+    Ok(answer.into_inner())
+}
+
+async fn health(address: SocketAddr) -> ServingStatus {
+    let mut client = HealthClient::new(try_channel(address).await.unwrap());
+    let asked = client.check(HealthCheckRequest::default()).await.unwrap();
+    asked.into_inner().status()
+}
+
+fn signal(manager: &Manager, name: &str) {
+    let pid = manager.pid().to_string();
+    let status = Command::new("kill").args(["-s", name, &pid]).status();
+    assert!(status.unwrap().success());
+}
+
+/// Whether all threads of a manager have stopped.
+fn is_stopped(manager: &Manager) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", manager.pid())).unwrap();
+    let mut states = tasks.flatten().map(|task| {
+        let status = std::fs::read_to_string(task.path().join("status"));
+        status.unwrap_or_default()
+    });
+    states.all(|status| status.contains("State:\tT"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_leader_is_followed_by_another_and_no_lease_notices() {
+    let Some(mut several) = Several::start(3, 3).await else {
+        return;
+    };
+    let (first, before) = several.leader().await;
+    let node = FakeNode::start_at_any(&several.addresses(), 1, 1);
+    let mut ann = several.user(first, "ann").await;
+    ann.see_nodes(1).await;
+    let granted = ann.granted(request("1")).await;
+    let mut bob = several.user(first, "bob").await;
+    let mut asked = bob.ask(waiting("1")).await.unwrap();
+    let Some(progress::Step::Position(place)) = asked.next().await else {
+        panic!("bob does not wait");
+    };
+
+    several.managers[first].kill();
+    let begin = Instant::now();
+    let (second, after) = several.leader().await;
+    eprintln!("another manager leads after {:?}", begin.elapsed());
+    assert_ne!(first, second);
+    assert!(after.term > before.term);
+    assert_eq!(after.cluster_id, before.cluster_id);
+    let mut ann = several.user(second, "ann").await;
+    ann.see_nodes(1).await;
+    let renewed = ann.renew(&granted.lease_id).await.unwrap();
+    assert_eq!(renewed.nodes, granted.nodes);
+    let mut bob = several.user(second, "bob").await;
+    let again = RequestDevices {
+        lease_id: place.lease_id.clone(),
+        ..waiting("1")
+    };
+    let asked = bob.ask(again).await.unwrap();
+    ann.release(&granted.lease_id).await.unwrap();
+    let progress::Step::Granted(granted) = asked.last().await else {
+        panic!("bob is not granted");
+    };
+    assert_eq!(granted.lease_id, place.lease_id);
+    node.look(|state| assert_eq!(state.welcome.as_ref().unwrap().term, after.term));
+    node.assert_no_fault();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_names_the_leader_and_serves_nobody() {
+    let Some(several) = Several::start(1, 2).await else {
+        return;
+    };
+    let (leader, info) = several.leader().await;
+    let standby = several.managers[1 - leader].address;
+    let begin = Instant::now();
+    let status = loop {
+        let mut client = Client::connect(standby, Who::Nobody).await;
+        let status = client.ask(request("1")).await.err().unwrap();
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+        // The standby has to hear of the leader first.
+        if status.metadata().get(LEADER).is_some() {
+            break status;
+        }
+        assert!(begin.elapsed() < AT_MOST, "{status}");
+    };
+    let named = status.metadata().get(LEADER).unwrap().to_str().unwrap();
+    assert_eq!(named, several.managers[leader].address.to_string());
+    let term = status.metadata().get(TERM).unwrap().to_str().unwrap();
+    assert_eq!(Term::parse(term), Some(Term(info.term)));
+    assert_eq!(health(standby).await, ServingStatus::NotServing);
+    let serving = several.managers[leader].address;
+    assert_eq!(health(serving).await, ServingStatus::Serving);
+    let healthz = super::watching::get(standby, "/healthz").await;
+    assert!(
+        healthz.starts_with("HTTP/1.1 503") && healthz.contains("standby"),
+        "{healthz}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_has_met_a_higher_term_is_refused_and_deposes_nobody() {
+    let Some(several) = Several::start(1, 1).await else {
+        return;
+    };
+    let (leader, before) = several.leader().await;
+    let mut client = several.user(leader, "ann").await;
+    let mut request = client.who.request(ListManagersRequest {});
+    let met = (before.term + 7).to_string();
+    request.metadata_mut().insert(TERM, met.parse().unwrap());
+    let status = client.admin.list_managers(request).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable);
+    assert!(status.message().contains("--after-restore"), "{status}");
+    let after = info(several.managers[leader].address).await.unwrap();
+    assert_eq!(after.term, before.term);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_told_to_stop_or_step_down_hands_over_at_once() {
+    let Some(several) = Several::start(1, 2).await else {
+        return;
+    };
+    let (first, _) = several.leader().await;
+    let mut admin = several.user(first, "admin").await;
+    let begin = Instant::now();
+    loop {
+        let listed = admin.who.request(ListManagersRequest {});
+        let list = admin
+            .admin
+            .list_managers(listed)
+            .await
+            .unwrap()
+            .into_inner();
+        let roles: Vec<_> = list.managers.iter().map(|of| of.role()).collect();
+        assert_eq!((&*list.store, list.members.len()), ("etcd", 1));
+        assert!(list.members[0].leader && list.members[0].problem.is_empty());
+        if roles == [ManagerRole::Leader, ManagerRole::Standby] {
+            break;
+        }
+        assert!(begin.elapsed() < AT_MOST, "{list:?}");
+    }
+    let step_down = admin.who.request(StepDownRequest {});
+    admin.admin.step_down(step_down).await.unwrap();
+    let begin = Instant::now();
+    let second = loop {
+        let (second, _) = several.leader().await;
+        if second != first {
+            break second;
+        }
+        assert!(begin.elapsed() < AT_MOST);
+    };
+    eprintln!(
+        "after a step down another manager leads within {:?}",
+        begin.elapsed()
+    );
+    // Far less than the time of the etcd lease, whatever the machine does besides.
+    assert!(begin.elapsed() < Duration::from_millis(1_500));
+
+    signal(&several.managers[second], "TERM");
+    let begin = Instant::now();
+    let (third, _) = several.leader().await;
+    eprintln!(
+        "after SIGTERM another manager leads within {:?}",
+        begin.elapsed()
+    );
+    assert_eq!(third, first);
+    assert!(begin.elapsed() < Duration::from_millis(1_500));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_key_was_deleted_is_deposed_and_another_leads() {
+    let Some(several) = Several::start(1, 2).await else {
+        return;
+    };
+    let (_, before) = several.leader().await;
+    let mut etcd = several.etcd.client().await;
+    etcd.delete(format!("{PREFIX}leader"), None).await.unwrap();
+    let begin = Instant::now();
+    let (second, after) = loop {
+        let (second, after) = several.leader().await;
+        if after.term > before.term {
+            break (second, after);
+        }
+        assert!(begin.elapsed() < AT_MOST);
+    };
+    assert!(after.term > before.term);
+    // The deposed one lives on, and stands by.
+    let other = several.managers[1 - second].address;
+    let begin = Instant::now();
+    while info(other).await.is_ok() {
+        assert!(begin.elapsed() < AT_MOST, "two managers lead");
+    }
+    assert!(try_channel(other).await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_quorum_nobody_leads_and_nothing_is_lost() {
+    let Some(mut several) = Several::start(3, 2).await else {
+        return;
+    };
+    let (leader, before) = several.leader().await;
+    let node = FakeNode::start_at_any(&several.addresses(), 1, 1);
+    let mut ann = several.user(leader, "ann").await;
+    ann.see_nodes(1).await;
+    let granted = ann.granted(request("1")).await;
+    several.etcd.kill(0);
+    several.etcd.kill(1);
+    let begin = Instant::now();
+    while info(several.managers[leader].address).await.is_ok() {
+        assert!(begin.elapsed() < AT_MOST, "a manager leads without etcd");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for manager in &several.managers {
+        let status = info(manager.address).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+    }
+    several.etcd.run(0);
+    several.etcd.run(1);
+    several.etcd.wait().await;
+    let (leader, after) = several.leader().await;
+    assert!(after.term > before.term);
+    let mut ann = several.user(leader, "ann").await;
+    ann.see_nodes(1).await;
+    let renewed = ann.renew(&granted.lease_id).await.unwrap();
+    assert_eq!(renewed.nodes, granted.nodes);
+    node.assert_no_fault();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_stopped_for_a_while_does_nothing_first() {
+    let Some(several) = Several::start(1, 2).await else {
+        return;
+    };
+    let (first, before) = several.leader().await;
+    let mut ann = several.user(first, "ann").await;
+    signal(&several.managers[first], "STOP");
+    let begin = Instant::now();
+    while !is_stopped(&several.managers[first]) {
+        assert!(begin.elapsed() < AT_MOST, "the leader does not stop");
+    }
+    // The call lies in the stopped process's socket until that goes on.
+    let asked = tokio::spawn(async move { ann.ask(request("1")).await.map(drop) });
+    let second = 1 - first;
+    let begin = Instant::now();
+    while info(several.managers[second].address).await.is_err() {
+        assert!(begin.elapsed() < AT_MOST, "no manager leads");
+    }
+    signal(&several.managers[first], "CONT");
+    let status = asked.await.unwrap().expect_err("a late answer");
+    assert!(
+        matches!(
+            status.code(),
+            tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled
+        ),
+        "{status:?}"
+    );
+    let (_, after) = several.leader().await;
+    assert!(after.term > before.term);
+}

@@ -1,0 +1,269 @@
+//! Reaches the device manager that leads, of the several that the settings name.
+//!
+//! With one address nothing is asked in advance: its manager is believed to lead. Not here: what is said to
+//! the leader. Invariants: credentials go only to configured addresses. What a cluster's managers have
+//! answered is remembered for the whole process, so that no later answer of a deposed leader is believed.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_managers::{Disbelieved, Finder, HighestTerm, NotLeader, Patience, Refusal, probe};
+use causeway_proto::MANAGER_PORT;
+use causeway_proto::manager::GetManagerRequest;
+use causeway_proto::status::WireError;
+use parking_lot::Mutex;
+use tonic::metadata::MetadataMap;
+
+use super::control;
+use super::manager::Conversation;
+use super::retry;
+use crate::config::{Address, ServerSettings};
+
+/// Time limit for connecting to one manager of several, and for its answer whether it leads.
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
+
+/// What the managers of a cluster have answered so far.
+#[derive(Debug, Default)]
+struct Heard {
+    highest: HighestTerm,
+    /// The number of the manager that led last.
+    leader: Option<usize>,
+}
+
+/// By the managers' addresses. A process knows one cluster, or a few in tests.
+static HEARD: Mutex<BTreeMap<Arc<str>, Heard>> = Mutex::new(BTreeMap::new());
+
+/// The managers of one cluster, as the settings name them.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster {
+    addresses: Arc<str>,
+    has_several: bool,
+}
+
+impl Cluster {
+    fn of(manager: &ServerSettings) -> Cluster {
+        Cluster {
+            addresses: manager.all_addresses().into(),
+            has_several: !manager.further.is_empty(),
+        }
+    }
+
+    /// Whether the settings name several managers.
+    pub(super) fn has_several(&self) -> bool {
+        self.has_several
+    }
+
+    /// Decides whether an answer is believed, by its metadata.
+    pub(super) fn hear(&self, metadata: &MetadataMap, stands_by: bool) -> Result<(), Disbelieved> {
+        self.with(|heard| probe::hear(&mut heard.highest, metadata, stands_by))
+    }
+
+    /// Adds the highest known term to a call.
+    pub(super) fn tell(&self, metadata: &mut MetadataMap) {
+        let highest = self.with(|heard| heard.highest);
+        highest.tell(metadata);
+    }
+
+    fn leader(&self) -> Option<usize> {
+        self.with(|heard| heard.leader)
+    }
+
+    fn leads(&self, number: usize) {
+        self.with(|heard| heard.leader = Some(number));
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Heard) -> T) -> T {
+        let mut all = HEARD.lock();
+        act(all.entry(Arc::clone(&self.addresses)).or_default())
+    }
+}
+
+/// Reaches the manager that leads; takes `limit` at most. While managers answer that none of them leads,
+/// this waits.
+///
+/// # Errors
+/// [`WireError`] names all managers, with each one's reason.
+pub(super) async fn reach(
+    manager: &ServerSettings,
+    limit: Duration,
+) -> Result<Conversation, WireError> {
+    talk(manager, limit, limit, |conversation| {
+        std::future::ready(Ok(conversation))
+    })
+    .await
+}
+
+/// Has a conversation with the manager that leads; takes `limit` at most, and `each` at most with one of
+/// several managers. If that manager does not lead any more or does not answer, `converse` is called again
+/// with the next leader.
+///
+/// # Errors
+/// [`WireError`] of the conversation, or as [`reach`].
+pub(super) async fn talk<T, F>(
+    manager: &ServerSettings,
+    limit: Duration,
+    each: Duration,
+    converse: impl Fn(Conversation) -> F,
+) -> Result<T, WireError>
+where
+    F: Future<Output = Result<T, WireError>>,
+{
+    let cluster = Cluster::of(manager);
+    if !cluster.has_several {
+        let converse = |_| async {
+            let conversation = Conversation::once(manager, &cluster, limit).await?;
+            converse(conversation).await
+        };
+        return control::within(limit, &manager.address, retry::persistently(converse)).await;
+    }
+    let mut search = Search::new(manager, cluster);
+    let talking = async {
+        loop {
+            let (number, conversation) = search.find().await?;
+            let address = manager.addresses().nth(number).unwrap_or(&manager.address);
+            match control::within(each, address, converse(conversation)).await {
+                Err(error) if is_transient(&error) => search.refused(number, error),
+                done => return done,
+            }
+        }
+    };
+    match tokio::time::timeout(limit, talking).await {
+        Ok(done) => done,
+        Err(_) => Err(search.failure(Some(limit))),
+    }
+}
+
+/// Whether another manager may soon answer in place of the one that gave this error.
+fn is_transient(error: &WireError) -> bool {
+    matches!(
+        error,
+        WireError::NotLeading { .. } | WireError::Closed { .. } | WireError::Unreachable { .. }
+    )
+}
+
+/// A search for the leader.
+struct Search<'a> {
+    manager: &'a ServerSettings,
+    cluster: Cluster,
+    finder: Finder<WireError>,
+}
+
+impl<'a> Search<'a> {
+    fn new(manager: &'a ServerSettings, cluster: Cluster) -> Search<'a> {
+        let count = manager.addresses().count();
+        Search {
+            finder: Finder::new(count, cluster.leader(), Patience::WhileAnswered),
+            manager,
+            cluster,
+        }
+    }
+
+    async fn find(&mut self) -> Result<(usize, Conversation), WireError> {
+        let (manager, cluster) = (self.manager, &self.cluster);
+        let found = self.finder.find(|number| probed(manager, cluster, number));
+        match found.await {
+            Some((number, conversation)) => {
+                self.cluster.leads(number);
+                Ok((number, conversation))
+            }
+            None => Err(self.failure(None)),
+        }
+    }
+
+    fn refused(&mut self, number: usize, reason: WireError) {
+        let refusal = match reason {
+            WireError::NotLeading { .. } => Refusal::NotLeading(None),
+            _ => Refusal::Failed,
+        };
+        self.finder.refused(number, NotLeader { refusal, reason });
+    }
+
+    /// The error that names all managers. `waited` is the time limit that has passed, if one has. A fault of
+    /// the settings or of TLS is returned itself if no manager answers, because it has a cure of its own.
+    fn failure(&self, waited: Option<Duration>) -> WireError {
+        let is_fault = |error: &&WireError| {
+            matches!(
+                error,
+                WireError::Credentials { .. } | WireError::Tls { .. } | WireError::Protocol { .. }
+            )
+        };
+        let fault = self.finder.reasons().map(|(_, of)| of).find(is_fault);
+        if let Some(fault) = fault.filter(|_| !self.finder.search().is_answered()) {
+            return fault.clone();
+        }
+        let mut reasons: Vec<String> = self.finder.reasons().map(|(_, of)| reason(of)).collect();
+        if let Some(limit) = waited {
+            reasons.push(format!("no leader within {} ms", limit.as_millis()));
+        }
+        let (address, reason) = (self.manager.all_addresses(), reasons.join("; "));
+        match self.finder.search().is_answered() {
+            true => WireError::NotLeading { address, reason },
+            false => WireError::Unreachable { address, reason },
+        }
+    }
+}
+
+/// One manager's reason, with its address.
+fn reason(error: &WireError) -> String {
+    match error {
+        WireError::NotLeading { address, reason } | WireError::Unreachable { address, reason } => {
+            format!("{address}: {reason}")
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Connects to one manager, and asks whether it leads.
+async fn probed(
+    manager: &ServerSettings,
+    cluster: &Cluster,
+    number: usize,
+) -> Result<Conversation, NotLeader<WireError>> {
+    let address = manager.addresses().nth(number).unwrap_or(&manager.address);
+    let server = ServerSettings {
+        address: address.clone(),
+        further: Vec::new(),
+        ..manager.clone()
+    };
+    let probing = async {
+        let connect = |_| Conversation::once(&server, cluster, PROBE_WITHIN);
+        let conversation = retry::persistently(connect).await;
+        let conversation = conversation.map_err(failed)?;
+        let request = conversation.request(GetManagerRequest {});
+        let hear = |metadata: &MetadataMap, stands_by| cluster.hear(metadata, stands_by);
+        match probe::leads(conversation.channel(), request, hear).await {
+            Ok(()) => Ok(conversation),
+            Err(probed) => Err(probed.not_leader(
+                |named| number_of(manager, named),
+                |probed| match probed {
+                    probe::Probed::Broken(status) => conversation.explain(&status),
+                    probed => conversation.leads_not(probed.to_string()),
+                },
+            )),
+        }
+    };
+    match tokio::time::timeout(PROBE_WITHIN, probing).await {
+        Ok(probed) => probed,
+        Err(_) => Err(failed(WireError::Unreachable {
+            address: address.to_string(),
+            reason: format!("no answer within {} s", PROBE_WITHIN.as_secs()),
+        })),
+    }
+}
+
+fn failed(reason: WireError) -> NotLeader<WireError> {
+    NotLeader {
+        refusal: Refusal::Failed,
+        reason,
+    }
+}
+
+/// The number of the manager at this address. A leader that the settings do not name is not asked, because
+/// credentials are for configured addresses.
+fn number_of(manager: &ServerSettings, named: &str) -> Option<usize> {
+    let named = Address::with_port(named, MANAGER_PORT).ok()?;
+    manager.addresses().position(|address| *address == named)
+}
