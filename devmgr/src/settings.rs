@@ -398,11 +398,16 @@ fn etcd(file: &ConfigFile, insecure: bool) -> Result<Access, BadSettings> {
         .map(|of| of.get_ref().clone())
         .collect();
     let has_tls = endpoints.iter().any(|url| url.starts_with("https://"));
-    Ok(Access {
-        tls: has_tls.then(|| Tls {
-            ca: table.ca.clone(),
+    let tls = match (&table.ca, has_tls) {
+        (Some(ca), true) => Some(Tls {
+            ca: ca.clone(),
             identity,
         }),
+        (None, true) => return Err(BadSettings::HalfEtcd("https endpoints and ca")),
+        (_, false) => None,
+    };
+    Ok(Access {
+        tls,
         endpoints,
         prefix,
         login,
@@ -558,5 +563,49 @@ mod tests {
         assert_eq!(settings.listen, ["[::1]:0".parse().unwrap()]);
         assert_eq!(settings.store, Path::new("/a"));
         assert!(settings.policy.is_some());
+    }
+
+    const ETCD: &str = "store = \"etcd\"\nadvertise = \"m1\"\n[etcd]\n";
+
+    #[test]
+    fn etcd_is_reached_as_the_table_says() {
+        let table = "endpoints = [\"https://e1:2379\", \"http://127.0.0.1:1\"]\nca = \"ca.pem\"\nprefix = \"/x\"";
+        let settings = combine(&Flags::default(), &format!("{ETCD}{table}")).unwrap();
+        let access = settings.etcd.unwrap();
+        assert_eq!((&*access.prefix, access.ttl), ("/x/", Span::seconds(2)));
+        assert_eq!(access.tls.unwrap().ca, Path::new("ca.pem"));
+        assert_eq!(settings.advertise.as_deref(), Some("m1:7078"));
+        assert_eq!(settings.admin_token, Path::new(DEFAULT_TOKEN));
+        // A table without the store says nothing.
+        let unused = combine(&Flags::default(), &format!("[etcd]\n{table}")).unwrap();
+        assert_eq!(unused.etcd, None);
+    }
+
+    #[test]
+    fn what_cannot_reach_etcd_is_refused_with_its_cure() {
+        for (table, cure) in [
+            ("", "endpoints"),
+            ("endpoints = []", "is empty"),
+            ("endpoints = [\"e1:2379\"]", "expected e.g."),
+            ("endpoints = [\"http://e1:2379\"]", "--insecure"),
+            ("endpoints = [\"https://e1:2379\"]", "and ca"),
+            (
+                "endpoints = [\"http://[::1]:1\"]\nuser = \"a\"",
+                "password_file",
+            ),
+            (
+                "endpoints = [\"http://localhost:1\"]\nttl_s = 1",
+                "ttl_s (1)",
+            ),
+            (
+                "endpoints = [\"http://localhost:1\"]\nkey = \"k\"",
+                "certificate and key",
+            ),
+        ] {
+            let refused = combine(&Flags::default(), &format!("{ETCD}{table}")).unwrap_err();
+            assert!(refused.contains(cure), "{table}: {refused}");
+        }
+        let none = combine(&Flags::default(), "store = \"etcd\"").unwrap_err();
+        assert!(none.contains("[etcd]"), "{none}");
     }
 }

@@ -7,6 +7,7 @@ mod crowds;
 mod encrypted;
 mod ending;
 mod etcd;
+mod etcd_offline;
 mod etcd_store;
 mod first_admin;
 mod forgetting;
