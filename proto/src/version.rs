@@ -48,11 +48,13 @@ pub enum WireVersion {
     /// acknowledge, and workers answer pings on lanes. A daemon that ends parks sessions, and the next one gets their
     /// records.
     V19 = 19,
+    /// 2026-11: leases move to another node, which takes over their parked sessions.
+    V20 = 20,
 }
 
 impl WireVersion {
     /// The version of this build.
-    pub const CURRENT: WireVersion = WireVersion::V19;
+    pub const CURRENT: WireVersion = WireVersion::V20;
 
     /// The version's number on the wire.
     #[must_use]

@@ -24,12 +24,19 @@ pub(super) struct Rail {
 /// The rails of a session; see the module.
 #[derive(Debug)]
 pub(super) struct Rails {
-    addresses: Vec<Address>,
     state: Mutex<RailsState>,
 }
 
 #[derive(Debug)]
 struct RailsState {
+    // Their number never shrinks, because threads may have the number of any rail.
+    addresses: Vec<Address>,
+    /// The server to which the session has moved.
+    moved: Option<ServerSettings>,
+    /// Whether no address of that server has answered yet.
+    is_unproven: bool,
+    /// Whether the move is news to the thread that dials.
+    is_news: bool,
     dealing: Dealing,
     peers: Vec<Option<Peer>>,
 }
@@ -42,14 +49,48 @@ impl Rails {
         let mut peers = vec![None; dealing.count()];
         peers[reached.number] = Some(reached.peer);
         Rails {
-            addresses,
-            state: Mutex::new(RailsState { dealing, peers }),
+            state: Mutex::new(RailsState {
+                addresses,
+                moved: None,
+                is_unproven: false,
+                is_news: false,
+                dealing,
+                peers,
+            }),
         }
+    }
+
+    /// Replaces all rails, because the session has moved to another server. The first that answers is used from then on.
+    pub(super) fn move_to(&self, server: &ServerSettings) {
+        let mut state = self.state.lock();
+        let new: Vec<Address> = server.addresses().cloned().collect();
+        let count = new.len().max(state.dealing.count());
+        state.addresses = new.iter().cycle().take(count).cloned().collect();
+        state.dealing = Dealing::new(count, 0, Instant::now());
+        state.peers = vec![None; count];
+        state.moved = Some(server.clone());
+        (state.is_unproven, state.is_news) = (true, true);
+    }
+
+    /// The server to which the session has moved.
+    pub(super) fn moved(&self) -> Option<ServerSettings> {
+        self.state.lock().moved.clone()
+    }
+
+    /// Whether the session has moved.
+    pub(super) fn have_moved(&self) -> bool {
+        self.state.lock().moved.is_some()
+    }
+
+    /// Whether the session has moved since the last call.
+    pub(super) fn take_news(&self) -> bool {
+        std::mem::take(&mut self.state.lock().is_news)
     }
 
     /// Whether there is more than one rail.
     pub(super) fn are_several(&self) -> bool {
-        self.addresses.len() > 1
+        let state = self.state.lock();
+        state.addresses.len() > 1 && state.moved.is_none()
     }
 
     /// The number of the rail of commands and heartbeats.
@@ -63,6 +104,12 @@ impl Rails {
         {
             let mut state = self.state.lock();
             state.dealing.set_current(rail.number, Instant::now());
+            if std::mem::take(&mut state.is_unproven) {
+                // The others may lead anywhere.
+                let address = state.addresses[rail.number].clone();
+                state.addresses.fill(address);
+                state.peers.fill(Some(rail.peer.clone()));
+            }
             state.peers[rail.number] = Some(rail.peer);
         }
         if before != rail.number {
@@ -76,8 +123,8 @@ impl Rails {
     }
 
     /// The address of a rail.
-    pub(super) fn address(&self, rail: usize) -> &Address {
-        &self.addresses[rail]
+    pub(super) fn address(&self, rail: usize) -> Address {
+        self.state.lock().addresses[rail].clone()
     }
 
     /// Where a rail led; `None` if that is not known.
@@ -102,9 +149,10 @@ impl Rails {
             return false;
         }
         if state.dealing.note_dead(rail, Instant::now()) {
+            let address = state.addresses[rail].clone();
             drop(state);
             tracing::warn!(
-                address = self.addresses[rail].as_str(),
+                address = address.as_str(),
                 reason,
                 "an address of the server does not work; its other addresses are used"
             );
@@ -116,8 +164,9 @@ impl Rails {
     pub(super) fn note_works(&self, rail: usize) {
         let is_news = (self.state.lock().dealing).note_works(rail, Instant::now());
         if is_news {
+            let address = self.address(rail);
             tracing::warn!(
-                address = self.addresses[rail].as_str(),
+                address = address.as_str(),
                 "an address of the server works again"
             );
         }
@@ -138,7 +187,7 @@ impl Rails {
     pub(super) fn candidate(&self, rail: usize) -> Candidate {
         Candidate {
             rail,
-            address: self.addresses[rail].clone(),
+            address: self.address(rail),
             known: self.state.lock().peers[rail].clone(),
         }
     }
