@@ -9,6 +9,7 @@ mod cluster;
 mod cut_off;
 mod ended;
 mod given_back;
+mod moved;
 mod of_lost_clients;
 mod of_lost_nodes;
 mod of_several_nodes;
