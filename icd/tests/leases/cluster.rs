@@ -427,7 +427,9 @@ fn used() -> (cl_context, cl_command_queue) {
 }
 
 /// How many numbers a kept buffer has. They take several pieces of a parked session's file.
-const NUMBERS: usize = 2 << 20;
+const NUMBERS: usize = 1 << 20;
+/// How many of them the kernel adds to, which takes little time in the fake driver.
+const ADDED: usize = 4096;
 const ADD: &str = "kernel void fake_add_u32(global uint *target, uint value) {}";
 
 fn numbers(context: cl_context, queue: cl_command_queue) -> (usize, usize) {
@@ -465,7 +467,7 @@ fn add() -> cl_int {
     let code = launch(
         queue,
         std::ptr::with_exposed_provenance_mut(kernel),
-        NUMBERS,
+        ADDED,
     );
     match code {
         CL_SUCCESS => code!(clFinish(queue)),
@@ -489,7 +491,8 @@ fn sum() -> String {
         null_mut()
     ));
     let added = now[0];
-    let is_so = (0..).zip(&now).all(|(at, of)| *of == at + added);
+    let expected = |at: u32| if (at as usize) < ADDED { at + added } else { at };
+    let is_so = (0..).zip(&now).all(|(at, of)| *of == expected(at));
     match is_so {
         true => format!("{added} added"),
         false => "the numbers are wrong".to_owned(),

@@ -228,6 +228,13 @@ pub(crate) enum Step {
         /// The remaining devices, by node.
         nodes: Vec<NodeShare>,
     },
+    /// The sessions of the lease on one node have moved to another node.
+    Moved {
+        /// The node that the lease has left.
+        from: NodeShare,
+        /// The node that has taken over.
+        to: NodeShare,
+    },
     /// The lease is over before the program has ended.
     Over {
         /// The reason.
