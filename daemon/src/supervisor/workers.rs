@@ -585,24 +585,7 @@ impl Workers {
         bytes: [u8; PREAMBLE],
         socket: OwnedFd,
     ) -> Result<(), (OwnedFd, Verdict)> {
-        let (worker, place) = {
-            let mut state = self.0.state.lock();
-            match state.worker_for(preamble) {
-                Some(worker) => (Ok(worker), None),
-                None => match self.restore_moved(&mut state, preamble) {
-                    Some(restored) => {
-                        let restored = restored.map(|(worker, place)| (worker, Some(place)));
-                        restored.map_or_else(|verdict| (Err(verdict), None), |(w, p)| (Ok(w), p))
-                    }
-                    None => (self.restore(&mut state, preamble), None),
-                },
-            }
-        };
-        // The table of grants may end the session at once, which locks this table.
-        if let Some(place) = place {
-            place.tell();
-        }
-        let worker = match worker {
+        let worker = match self.worker_of(preamble) {
             Ok(worker) => worker,
             Err(verdict) => return Err((socket, verdict)),
         };

@@ -464,11 +464,7 @@ fn numbers(context: cl_context, queue: cl_command_queue) -> (usize, usize) {
 fn add() -> cl_int {
     let (_, queue) = used();
     let (_, kernel) = *KEPT.get().expect("a kernel");
-    let code = launch(
-        queue,
-        std::ptr::with_exposed_provenance_mut(kernel),
-        ADDED,
-    );
+    let code = launch(queue, std::ptr::with_exposed_provenance_mut(kernel), ADDED);
     match code {
         CL_SUCCESS => code!(clFinish(queue)),
         code => code,
@@ -491,7 +487,13 @@ fn sum() -> String {
         null_mut()
     ));
     let added = now[0];
-    let expected = |at: u32| if (at as usize) < ADDED { at + added } else { at };
+    let expected = |at: u32| {
+        if (at as usize) < ADDED {
+            at + added
+        } else {
+            at
+        }
+    };
     let is_so = (0..).zip(&now).all(|(at, of)| *of == expected(at));
     match is_so {
         true => format!("{added} added"),

@@ -40,6 +40,8 @@ pub(super) struct Moving {
 struct ParkedHere {
     ticket: Ticket,
     stage: Stage,
+    /// When the session came into this stage.
+    since: Instant,
 }
 
 enum Stage {
@@ -103,7 +105,15 @@ impl Moving {
             true => Stage::Leaves(moved),
             false => Stage::Waits(moved),
         };
-        self.parked.insert(id, ParkedHere { ticket, stage });
+        let since = Instant::now();
+        self.parked.insert(
+            id,
+            ParkedHere {
+                ticket,
+                stage,
+                since,
+            },
+        );
         true
     }
 
@@ -114,11 +124,26 @@ impl Moving {
         parked.filter(move |(_, of)| is_its(of)).map(|(id, _)| *id)
     }
 
+    /// Notes that the sessions of a lease leave. Those that are parked already wait no longer.
+    fn leave(&mut self, lease: LeaseId) {
+        self.leaving.push(lease);
+        for id in self.of_lease(lease).collect::<Vec<_>>() {
+            if let Some(of) = self.parked.get_mut(&id) {
+                of.since = Instant::now();
+                of.stage = match std::mem::replace(&mut of.stage, Stage::Left) {
+                    Stage::Waits(moved) => Stage::Leaves(moved),
+                    other => other,
+                };
+            }
+        }
+    }
+
     /// Lets the sessions of a lease wait for their clients here.
     fn stay(&mut self, lease: LeaseId) {
         self.leaving.retain(|of| *of != lease);
         for id in self.of_lease(lease).collect::<Vec<_>>() {
             if let Some(of) = self.parked.get_mut(&id) {
+                of.since = Instant::now();
                 of.stage = match std::mem::replace(&mut of.stage, Stage::Left) {
                     Stage::Leaves(moved) | Stage::Waits(moved) => Stage::Waits(moved),
                     Stage::Left => Stage::Left,
@@ -164,10 +189,7 @@ impl Workers {
     /// # Errors
     /// The file cannot be made.
     pub(in super::super) fn contents_file(&self) -> io::Result<File> {
-        match &self.0.state.lock().parked.files {
-            Some(files) => files.nameless(),
-            None => Ok(rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?.into()),
-        }
+        contents_file(self.0.state.lock().parked.files.as_ref())
     }
 
     /// Parks all sessions of a lease within this time.
@@ -185,14 +207,17 @@ impl Workers {
         let departing =
             parked.and_then(|()| self.departing(lease).map_err(|error| error.to_string()));
         if departing.is_err() {
-            self.stay(lease);
+            self.0.state.lock().moving.stay(lease);
+            workers
+                .iter()
+                .for_each(|(id, _)| self.forget_when_parked(*id));
         }
         departing
     }
 
     fn ask_to_park(&self, lease: LeaseId) -> Result<Vec<(SessionId, Arc<Worker>)>, String> {
         let template = self.assignment(None);
-        let mut files = Vec::new();
+        let mut workers = Vec::new();
         let mut state = self.0.state.lock();
         if state.moving.leaves(lease) {
             return Err("it is moving already".to_owned());
@@ -203,38 +228,27 @@ impl Workers {
                 .is_some_and(|place| place.lease() == lease)
         };
         for (id, served) in state.sessions.iter().filter(|(_, of)| is_its(of)) {
-            if served.moves.is_zero() {
-                return Err(match served.host {
-                    Some(_) => "a session shares its process with others ([sharing] together)",
-                    None => {
-                        "a program's library is of an older version, or waits for no restart (`restart` in servers.toml)"
-                    }
-                }
-                .to_owned());
+            if let Some(why) = why_never(served) {
+                return Err(why.to_owned());
             }
-            files.push((*id, Arc::clone(&served.worker)));
+            workers.push((*id, Arc::clone(&served.worker)));
         }
         state.parked.template(template);
         let directory = state.parked.files.clone();
-        for (id, worker) in &files {
-            let made = || -> io::Result<()> {
-                let file = match &directory {
-                    Some(files) => files.nameless()?,
-                    None => rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?.into(),
-                };
+        for (id, worker) in &workers {
+            let asked = contents_file(directory.as_ref()).and_then(|file| {
                 worker.park(file.try_clone()?.into())?;
                 state.moving.parking.insert(*id, file);
                 Ok(())
-            };
-            let mut made = made;
-            if let Err(error) = made() {
+            });
+            if let Err(error) = asked {
                 return Err(format!(
                     "the contents of a session cannot be written: {error}"
                 ));
             }
         }
-        state.moving.leaving.push(lease);
-        Ok(files)
+        state.moving.leave(lease);
+        Ok(workers)
     }
 
     async fn wait_until_parked(
@@ -273,6 +287,7 @@ impl Workers {
             Some(ParkedHere {
                 ticket,
                 stage: Stage::Leaves(moved),
+                ..
             }) => Some(moved.contents.try_clone().map(|contents| Departing {
                 ticket: ticket.clone(),
                 contents,
@@ -292,7 +307,8 @@ impl Workers {
                 if let Some(of) = state.moving.parked.get_mut(&id) {
                     tracing::info!(session = ?id, "the session has moved to another node");
                     left.push(std::mem::replace(&mut of.stage, Stage::Left));
-                    self.forget_later(id);
+                    of.since = Instant::now();
+                    self.forget_later(id, of.since);
                 }
             }
         }
@@ -305,7 +321,9 @@ impl Workers {
         let mut state = self.0.state.lock();
         state.moving.stay(lease);
         for id in state.moving.of_lease(lease) {
-            self.forget_later(id);
+            if let Some(of) = state.moving.parked.get(&id) {
+                self.forget_later(id, of.since);
+            }
         }
     }
 
@@ -343,18 +361,38 @@ impl Workers {
             let parked = ParkedHere {
                 ticket: of.ticket,
                 stage: Stage::Waits(moved),
+                since: Instant::now(),
             };
+            self.forget_later(id, parked.since);
             state.moving.parked.insert(id, parked);
-            self.forget_later(id);
         }
         Ok(())
     }
 
-    fn forget_later(&self, id: SessionId) {
+    // A session may be parked only after its lease was to move.
+    fn forget_when_parked(&self, id: SessionId) {
+        let workers = self.clone();
+        tokio::spawn(async move {
+            workers
+                .until(|state| !state.sessions.contains_key(&id))
+                .await;
+            let state = workers.0.state.lock();
+            if let Some(of) = state.moving.parked.get(&id) {
+                workers.forget_later(id, of.since);
+            }
+        });
+    }
+
+    // Forgets a session that stays in its stage for too long.
+    fn forget_later(&self, id: SessionId, since: Instant) {
         let workers = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(KEPT).await;
             let mut state = workers.0.state.lock();
+            let is_it = |of: &ParkedHere| of.since == since;
+            if !state.moving.parked.get(&id).is_some_and(is_it) {
+                return;
+            }
             let forgotten = state.moving.parked.remove(&id);
             if let Some(of) = forgotten.as_ref().filter(|of| of.place().is_some()) {
                 state.refuse(
@@ -368,8 +406,25 @@ impl Workers {
         });
     }
 
+    /// Returns the worker of the session that a connection names. Opens the session again if it is parked.
+    pub(super) fn worker_of(&self, preamble: &Introduction) -> Result<Arc<Worker>, Verdict> {
+        let (worker, place) = {
+            let mut state = self.0.state.lock();
+            if let Some(worker) = state.worker_for(preamble) {
+                return Ok(worker);
+            }
+            match self.restore_moved(&mut state, preamble) {
+                Some(restored) => restored?,
+                None => return self.restore(&mut state, preamble),
+            }
+        };
+        // The table of grants may end the session at once, which locks this table.
+        place.tell();
+        Ok(worker)
+    }
+
     /// Opens the session that a connection names, if it is parked for or after a move. `None`: there is none.
-    pub(super) fn restore_moved(
+    fn restore_moved(
         &self,
         state: &mut WorkersState,
         preamble: &Introduction,
@@ -407,6 +462,28 @@ impl Workers {
                 Err(Verdict::UnknownSession)
             }
         })
+    }
+}
+
+/// Returns why a session never moves, or not now.
+fn why_never(served: &Served) -> Option<&'static str> {
+    match (served.moves.is_zero(), served.host) {
+        (true, Some(_)) => Some("a session shares its process with others ([sharing] together)"),
+        (true, None) => Some(
+            "a session's library is of an older version, does not resume, or waits for no restart (`restart` in \
+             servers.toml), or its device is in exclusive mode",
+        ),
+        (false, _) if served.worker.is_parking() => {
+            Some("an earlier attempt to park a session has not ended")
+        }
+        (false, _) => None,
+    }
+}
+
+fn contents_file(directory: Option<&ParkedSessions>) -> io::Result<File> {
+    match directory {
+        Some(files) => files.nameless(),
+        None => Ok(rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?.into()),
     }
 }
 

@@ -165,9 +165,9 @@ impl World {
         assert!(self.acknowledged.contains(&(to, now.epoch)));
         let last = now.moves.last().expect("a move");
         assert_eq!((last.from.0, last.to.0), (from, to));
-        assert_eq!(now.units, [last.to.clone()]);
+        assert_eq!(now.units, std::slice::from_ref(&last.to));
         if let Some(ClientView::Holds(before)) = self.told.get_mut(&lease) {
-            assert_eq!(before.units, [last.from.clone()]);
+            assert_eq!(before.units, std::slice::from_ref(&last.from));
             assert_eq!(last.from.1.len(), last.to.1.len());
             assert!(before.epoch < now.epoch);
             *before = now;

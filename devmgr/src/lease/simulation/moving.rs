@@ -33,7 +33,7 @@ impl World {
                 .expect("a lease")
                 .granted
                 .epoch;
-            if (epoch.0 % 3 == 0) == refuses {
+            if epoch.0.is_multiple_of(3) == refuses {
                 return lease;
             }
             self.give_back(lease);
