@@ -192,3 +192,40 @@ impl Rails {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(addresses: &[&str]) -> ServerSettings {
+        let mut addresses = addresses.iter().map(|text| text.parse().unwrap());
+        let mut settings = ServerSettings::at(addresses.next().unwrap());
+        settings.further = addresses.collect();
+        settings
+    }
+
+    fn rail(number: usize, port: u16) -> Rail {
+        let peer = Peer::Tcp(([127, 0, 0, 1], port).into());
+        Rail { number, peer }
+    }
+
+    #[test]
+    fn a_session_that_has_moved_takes_the_first_address_that_answers_for_all_rails() {
+        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1));
+        assert!(rails.are_several() && !rails.have_moved() && !rails.take_news());
+        rails.move_to(&settings(&["d:2", "e:2"]));
+        assert!(rails.have_moved() && rails.take_news() && !rails.take_news());
+        // A thread may still have the number of an earlier rail.
+        let tried = rails.candidates();
+        assert_eq!(tried.len(), 3);
+        assert!(tried.iter().all(|of| of.known.is_none()));
+        let addresses: Vec<_> = (0..3).map(|at| rails.address(at).to_string()).collect();
+        assert_eq!(addresses, ["d:2", "e:2", "d:2"]);
+        rails.set_current(rail(1, 2));
+        for at in 0..3 {
+            assert_eq!(rails.address(at).to_string(), "e:2");
+            assert_eq!(rails.peer(at), Some(rail(at, 2).peer));
+        }
+        assert!(!rails.are_several());
+    }
+}

@@ -18,7 +18,7 @@ use causeway_proto::version::WireVersion;
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Asked;
 use super::{ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState};
-use crate::handover::{Assignment, Leased, ToWorker};
+use crate::handover::{Assignment, AwayTimes, Leased, ToWorker};
 
 /// The sessions that wait for their clients in files.
 #[derive(Default)]
@@ -233,6 +233,15 @@ impl Workers {
         let parked = ticket.assignment().ok_or_else(missing)?;
         state.may_open(self.0.sessions.limit)?;
         let (place, leased) = place.unzip();
+        // The ticket may be another node's.
+        let limit = place.as_ref().and_then(Place::resume);
+        let limit = limit.map_or(self.0.sessions.resume_limit, |of_lease| {
+            of_lease.min(self.0.sessions.resume_limit)
+        });
+        let away = match &place {
+            Some(_) => AwayTimes::granted(parked.away.resume, parked.away.keep, limit),
+            None => parked.away,
+        };
         let owner = match &place {
             Some(place) => place.owner().clone(),
             None => parked.owner,
@@ -241,12 +250,12 @@ impl Workers {
             id,
             secret: parked.secret,
             owner,
-            away: parked.away,
+            away,
             restores: parked.restores,
             leased: leased.clone(),
             ..self.assignment(parked.certificate)
         };
-        let waits = Duration::from_millis(ticket.restart_ms);
+        let waits = Duration::from_millis(ticket.restart_ms).min(KEPT);
         let (restart, moves) = match place.is_some() {
             true => (Duration::ZERO, waits),
             false => (waits, Duration::ZERO),
