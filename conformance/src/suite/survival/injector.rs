@@ -288,7 +288,7 @@ fn wait_for_sessions(sides: &Sides, before: Vec<u64>, ended: &mpsc::Receiver<()>
         if opened > 0 {
             let since: Instant = *first.get_or_insert_with(Instant::now);
             // Lanes follow.
-            if opened == now.len() || since.elapsed() > OPENS_WITHIN {
+            if opened >= sides.nodes || since.elapsed() > OPENS_WITHIN {
                 return ended.recv_timeout(5 * LOOK) == Err(RecvTimeoutError::Timeout);
             }
         }
