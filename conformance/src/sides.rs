@@ -336,8 +336,9 @@ impl Sides {
         )))
     }
 
-    /// Makes the same sides for programs that use the first of these numbers of nodes, with the second number of daemons, each behind a forwarder that a test controls. The daemons
-    /// read this configuration file, and have no spare workers. `driver` is another driver, with its settings.
+    /// Makes the same sides for programs that use the first of these numbers of nodes, with the second number of
+    /// daemons, each behind a forwarder that a test controls. The daemons read this configuration file, and have no
+    /// spare workers. `driver` is another driver, with its settings.
     /// `None` if the daemon is given. The result must be dropped before `self`.
     pub(crate) fn forwarded(
         &self,

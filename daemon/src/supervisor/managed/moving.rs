@@ -114,9 +114,17 @@ impl Managed {
         let target = order.target.unwrap_or_default();
         let workers = &self.0.workers;
         // Before any session stands still.
-        let mut client = self.reach(&target.addresses).await?;
+        drop(self.reach(&target.addresses).await?);
         let departing = workers.park_lease(lease, within).await;
         let departing = departing.map_err(NotMoved::stays)?;
+        // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
+        let mut client = match self.reach(&target.addresses).await {
+            Ok(client) => client,
+            Err(not) => {
+                workers.stay(lease);
+                return Err(not);
+            }
+        };
         let sent =
             tokio::time::timeout(within, send(&mut client, order.credential, departing, self));
         let sent = sent
