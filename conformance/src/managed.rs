@@ -6,8 +6,10 @@
 //! by another program: the runner runs the programs of one manager one after the other.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use causeway_cluster::{Caller, Manager};
+use causeway_proto::manager::{LeavingState, NodeInfo};
 use rustix::process::Signal;
 
 use crate::SetupError;
@@ -60,6 +62,29 @@ impl Cluster {
         let state = self.manager.certificates.path(&format!("node-{number}"));
         let variable = ("STATE_DIRECTORY".to_owned(), state.display().to_string());
         (self.manager.node_arguments(), variable)
+    }
+
+    /// Drains the node of the first lease, and has the lease move. Opens the node again when nothing moves any more.
+    pub(crate) fn drain_leased(&self) -> Result<(), SetupError> {
+        let admin = self.manager.admin();
+        let leases = admin.leases().map_err(causeway_cluster::Error::from)?;
+        let leased = leases.iter().flat_map(|lease| &lease.nodes).next();
+        let nodes = admin.nodes().map_err(causeway_cluster::Error::from)?;
+        let is_leased = |node: &&NodeInfo| leased.is_some_and(|of| of.node_uuid == node.node_uuid);
+        let Some(node) = nodes.iter().find(is_leased) else {
+            // The program has just ended.
+            return Ok(());
+        };
+        admin
+            .migrate(node, Duration::ZERO)
+            .map_err(causeway_cluster::Error::from)?;
+        let settled = self.manager.see("the end of all moves", |admin| {
+            let nodes = admin.nodes()?;
+            let mut leaving = nodes.iter().flat_map(|node| &node.leaving);
+            Ok(!leaving.any(|of| of.state() == LeavingState::Moves))
+        });
+        admin.resume(node).map_err(causeway_cluster::Error::from)?;
+        Ok(settled?)
     }
 
     /// Waits until no device is leased. On a busy machine a program may end before it has released its

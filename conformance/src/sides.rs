@@ -336,13 +336,14 @@ impl Sides {
         )))
     }
 
-    /// Makes the same sides with this number of daemons, each behind a forwarder that a test controls. The daemons
-    /// read this configuration file, and have no spare workers. `driver` is another driver, with its settings.
+    /// Makes the same sides for programs that use the first of these numbers of nodes, with the second number of
+    /// daemons, each behind a forwarder that a test controls. The daemons read this configuration file, and have no
+    /// spare workers. `driver` is another driver, with its settings.
     /// `None` if the daemon is given. The result must be dropped before `self`.
     pub(crate) fn forwarded(
         &self,
         name: &str,
-        nodes: usize,
+        (nodes, daemons): (usize, usize),
         driver: Option<(&Path, &str)>,
         file: &Path,
     ) -> Result<Option<Self>, SetupError> {
@@ -356,7 +357,7 @@ impl Sides {
         };
         let temporary = scratch.path().join("tmp");
         fs::create_dir(&temporary).map_err(io_error("cannot make a temporary directory"))?;
-        let causeway = self.causeway.anew(nodes, |first, number| {
+        let causeway = self.causeway.anew(daemons, |first, number| {
             let logs = places::work_directory().join(format!("logs/{name}/node-{number}"));
             let cache = scratch.path().join(format!("pocl-{number}"));
             let mut variables = vec![
@@ -509,7 +510,13 @@ impl Sides {
                     }
                     Some(cluster) => {
                         self.configure_by(&mut command, || {
-                            cluster.client_settings(daemons.len(), self.carrier)
+                            match daemons.len() > self.nodes {
+                                // The other nodes are there for leases to move to.
+                                true => {
+                                    cluster.settings_of(daemons.len(), self.carrier, self.nodes)
+                                }
+                                false => cluster.client_settings(daemons.len(), self.carrier),
+                            }
                         })?;
                         cluster.until_free()?;
                     }

@@ -48,7 +48,8 @@ pub enum WireVersion {
     /// acknowledge, and workers answer pings on lanes. A daemon that ends parks sessions, and the next one gets their
     /// records.
     V19 = 19,
-    /// 2026-11: calls to and answers of a device manager carry its term and its cluster.
+    /// 2026-11: calls to and answers of a device manager carry its term and its cluster. Leases move to another node,
+    /// which takes over their parked sessions.
     V20 = 20,
 }
 

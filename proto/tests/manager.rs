@@ -3,9 +3,10 @@
 
 use causeway_proto::control::{Client, Device, InfoAnswer, Inventory, Platform};
 use causeway_proto::manager::{
-    Claim, ClaimedNode, FromNode, GrantAcknowledged, Granted, Heartbeat, Hello, LeasedUnit,
-    NodeShare, Position, Priority, Progress, RefusalCode, Refused, RequestDevices, RunningLease,
-    SharedDevice, SignedLease, Stopping, ToNode, Unit, Withdraw, from_node, progress, to_node,
+    Claim, ClaimedNode, FromNode, GrantAcknowledged, Granted, Heartbeat, Hello, LeaseMove,
+    LeasedUnit, NodeShare, Position, Priority, Progress, RefusalCode, Refused, RequestDevices,
+    RunningLease, SharedDevice, SignedLease, Stopping, ToNode, Unit, Withdraw, from_node, progress,
+    to_node,
 };
 use proptest::prelude::*;
 use prost::Message;
@@ -171,6 +172,10 @@ fn what_clients_and_the_manager_say() {
             lifetime_ms: 10_000,
             reserved: true,
             time_left_ms: 0,
+            moves: vec![LeaseMove {
+                from: Some(NodeShare::default()),
+                to: None,
+            }],
         }),
         progress::Step::Refused(Refused {
             code: RefusalCode::NothingFree.into(),

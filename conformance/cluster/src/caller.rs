@@ -11,9 +11,9 @@ use causeway_proto::endpoint::over_connection;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::manager::{
-    CreateTokenRequest, DeleteUserRequest, Granted, LeaseInfo, LeaseState, ListLeasesRequest,
-    ListNodesRequest, ListQueueRequest, NodeInfo, QueueList, ReleaseLease, RequestDevices,
-    RevokeLeaseRequest, RevokeTokenRequest, User, progress,
+    CreateTokenRequest, DeleteUserRequest, DrainNodeRequest, Granted, LeaseInfo, LeaseState,
+    ListLeasesRequest, ListNodesRequest, ListQueueRequest, NodeInfo, QueueList, ReleaseLease,
+    RequestDevices, RevokeLeaseRequest, RevokeTokenRequest, User, progress,
 };
 use causeway_proto::version::WireVersion;
 use causeway_security::{ClientTls, secure};
@@ -34,6 +34,12 @@ impl From<Status> for Refused {
     fn from(status: Status) -> Refused {
         Refused(format!("{:?}: {}", status.code(), status.message()))
     }
+}
+
+/// The hexadecimal digits of a node's uuid.
+fn digits(node: &NodeInfo) -> String {
+    let bytes = node.node_uuid.iter();
+    bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A user or node that calls the manager. See the module.
@@ -157,6 +163,38 @@ impl Caller {
             admin.list_nodes(self.says(ListNodesRequest {})).await
         })?;
         Ok(list.nodes)
+    }
+
+    /// Has the manager move all leases of a node to other nodes. What is still there after `within` ends; zero: nothing.
+    ///
+    /// # Errors
+    /// [`Refused`] if the manager is not reached or refuses.
+    pub fn migrate(&self, node: &NodeInfo, within: Duration) -> Result<(), Refused> {
+        self.drain(DrainNodeRequest {
+            node: digits(node),
+            draining: true,
+            migrate: true,
+            within_ms: u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Ends the draining of a node.
+    ///
+    /// # Errors
+    /// [`Refused`] if the manager is not reached or refuses.
+    pub fn resume(&self, node: &NodeInfo) -> Result<(), Refused> {
+        self.drain(DrainNodeRequest {
+            node: digits(node),
+            ..DrainNodeRequest::default()
+        })
+    }
+
+    fn drain(&self, request: DrainNodeRequest) -> Result<(), Refused> {
+        self.ask(async |channel| {
+            let mut admin = AdminClient::new(channel);
+            admin.drain_node(self.says(request)).await
+        })?;
+        Ok(())
     }
 
     /// Lists the leases that this caller may see.

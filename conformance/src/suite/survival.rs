@@ -269,7 +269,9 @@ fn survive(
     let (interval, limit) = (500 / faster, 4000 / faster);
     // Sessions with links are never parked, and two daemons cannot have one directory.
     let restarts = program.fakes.is_none_or(|of| of == 1) && program.name != "command-buffers";
-    let parked = match restarts {
+    // A lease moves to a node of its own.
+    let moves = restarts && sides.cluster().is_some();
+    let parked = match restarts && !moves {
         true => format!("[survival]\ndirectory = {:?}\n", directory.join("parked")),
         false => String::new(),
     };
@@ -279,7 +281,8 @@ fn survive(
     let fake = program.fakes.map(|_| (driver.as_path(), FAKE));
     let nodes = program.fakes.unwrap_or(1);
     let name = format!("survival-{}", program.name);
-    let Some(nodes) = sides.forwarded(&name, nodes, fake, &file)? else {
+    let daemons = nodes + usize::from(moves);
+    let Some(nodes) = sides.forwarded(&name, (nodes, daemons), fake, &file)? else {
         return Ok(Verdict::Skipped("the daemons are given".to_owned()));
     };
     let renames = program.fakes.is_none() && nodes.cluster().is_none() && can_mount(&directory);
@@ -287,7 +290,8 @@ fn survive(
         Kind::LinkReset | Kind::LinkSilence => nodes.nodes > 1,
         Kind::Address => renames,
         Kind::ManagerStopped => nodes.cluster().is_some(),
-        // A session of a lease is never parked.
+        Kind::Drain => moves,
+        // A session of a lease is not parked for the next daemon.
         Kind::Restart => restarts && nodes.cluster().is_none(),
         // PoCL writes a kernel's text by one call. If the process is stopped in that call, the rest of the text is lost,
         // also natively.

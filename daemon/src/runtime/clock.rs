@@ -31,17 +31,39 @@ pub fn host_ns() -> u64 {
     });
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let (seconds, rest) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
-    seconds * 1_000_000_000 + rest + shift + LATER.load(Ordering::Relaxed)
+    let own = seconds * 1_000_000_000 + rest + shift;
+    own.wrapping_add(LATER.load(Ordering::Relaxed))
 }
 
-/// Nanoseconds that are added to the host clock, because it was later before this machine was booted.
+/// Nanoseconds that are added to the host clock, modulo 2^64, because a session began by another clock: on another
+/// machine, or before this one was booted.
 static LATER: AtomicU64 = AtomicU64::new(0);
+/// Readings of two clocks that differ by more were not taken by the same clocks.
+const SAME_CLOCK: u64 = 1_000_000_000;
 
-/// Has the host clock show a time that is not before `then`. Called before a session that was parked goes on, so that
-/// its times never run backwards.
-pub fn not_before(then: u64) {
-    let missing = then.saturating_sub(host_ns());
-    LATER.fetch_add(missing, Ordering::Relaxed);
+/// The time since 1970 in nanoseconds, which machines roughly agree about.
+#[must_use]
+pub fn wall_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Has the host clock go on where another one was at `host` when the wall clock was at `wall`. Called before a session
+/// that was parked creates its first object. Its times never run backwards, and take the pause into account.
+pub fn goes_on(host: u64, wall: u64) {
+    let ahead = ahead(host_ns(), wall_ns(), (host, wall));
+    LATER.fetch_add(ahead, Ordering::Relaxed);
+}
+
+// What to add to this host's clock, modulo 2^64.
+fn ahead(now: u64, wall_now: u64, (then, wall_then): (u64, u64)) -> u64 {
+    let expected = then.saturating_add(wall_now.saturating_sub(wall_then));
+    if now >= then && now.abs_diff(expected) < SAME_CLOCK {
+        return 0;
+    }
+    expected.wrapping_sub(now)
 }
 
 /// The clock of a device, relative to the host clock.
@@ -146,5 +168,25 @@ impl Times {
             ended: self.ended.max(other.ended),
             completed: self.completed.max(other.completed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_of_another_machine_goes_on_by_its_clock() {
+        const S: u64 = 1_000_000_000;
+        let on = |now: u64, paused: u64, then: u64| {
+            now.wrapping_add(ahead(now, 9 * S + paused, (then, 9 * S)))
+        };
+        // Booted later, and booted earlier.
+        assert_eq!(on(5 * S, 2 * S, 100 * S), 102 * S);
+        assert_eq!(on(500 * S, 2 * S, 100 * S), 102 * S);
+        // The same machine, whose wall clock was corrected a little.
+        assert_eq!(on(102 * S + 7, 2 * S, 100 * S), 102 * S + 7);
+        // A wall clock that was set back.
+        assert_eq!(ahead(5 * S, 0, (100 * S, 9 * S)), 95 * S);
     }
 }

@@ -9,7 +9,7 @@ use causeway_proto::control::node_server::{Node, NodeServer};
 use causeway_proto::control::{
     Client, CloseSessionReply, CloseSessionRequest, EndAwayReply, EndAwayRequest,
     GetInventoryRequest, GetSessionEndRequest, GetStatusRequest, Inventory, NodeStatus,
-    OpenSessionReply, OpenSessionRequest, SessionEnd,
+    OpenSessionReply, OpenSessionRequest, SessionEnd, SessionPart, SessionsTaken,
 };
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::Verdict;
@@ -19,7 +19,7 @@ use causeway_serving::services::{NotReflected, Services};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::authentication::{self, ClientJudge, User, caller};
 use super::counts::Refusals;
@@ -196,6 +196,38 @@ impl Node for NodeService {
         }))
     }
 
+    type TakeSessionsStream = ReceiverStream<Result<SessionsTaken, Status>>;
+
+    async fn take_sessions(
+        &self,
+        request: Request<Streaming<SessionPart>>,
+    ) -> Result<Response<Self::TakeSessionsStream>, Status> {
+        caller(&request)?;
+        let managed = self.managed.clone().ok_or_else(|| {
+            Status::failed_precondition("only nodes of a device manager take over sessions")
+        })?;
+        if self.workers.counts().draining {
+            return Err(Status::unavailable("the node is shutting down"));
+        }
+        let known = self.readiness.current_inventory().await;
+        let (answer, answered) = mpsc::channel(1);
+        // The answer's stream begins at once, because the transfer takes longer than calls may.
+        tokio::spawn(async move {
+            let peer = request.extensions().get::<Peer>().cloned();
+            let parts = request.into_inner();
+            let taken = managed.take_sessions(parts, &known.inventory, peer).await;
+            if let Err(status) = &taken {
+                tracing::warn!(
+                    reason = status.message(),
+                    "sessions of another node are not taken"
+                );
+            }
+            // The other node may be gone. Its sessions then wait here in vain, for a bounded time.
+            let _ = answer.send(taken).await;
+        });
+        Ok(Response::new(ReceiverStream::new(answered)))
+    }
+
     async fn get_status(
         &self,
         request: Request<GetStatusRequest>,
@@ -231,7 +263,7 @@ impl NodeService {
         self.let_in(&request, &request.get_ref().credential, &user)?;
         let request = request.into_inner();
         let opening = self.opening(&request, &user, &holder).await?;
-        let (granted, restart) = (opening.away, opening.restart);
+        let (granted, restart) = (opening.away, opening.restart.max(opening.moves));
         let owner = opening.owner.clone();
         let away = self.workers.away_beside(&Neighbor {
             process: &opening.client,
@@ -292,10 +324,12 @@ impl NodeService {
         };
         let (place, leased) = lease.unzip();
         let away = self.granted(request, place.as_ref());
-        let is_alone = place.is_none() && domain.is_none() && claim.is_none();
-        let restart = match is_alone && !away.resume.is_zero() {
-            true => self.workers.grants_restart(asked_ms(request.restart_ms)),
-            false => Duration::ZERO,
+        let is_alone = domain.is_none() && claim.is_none();
+        let asked = asked_ms(request.restart_ms);
+        let (restart, moves) = match (is_alone && !away.resume.is_zero(), &place) {
+            (true, None) => (self.workers.grants_restart(asked), Duration::ZERO),
+            (true, Some(_)) => (Duration::ZERO, self.workers.grants_move(asked)),
+            (false, _) => (Duration::ZERO, Duration::ZERO),
         };
         Ok(Opening {
             holder: holder.clone(),
@@ -303,6 +337,7 @@ impl NodeService {
             client: ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default())),
             away,
             restart,
+            moves,
             place,
             leased,
             domain,
@@ -324,7 +359,7 @@ impl NodeService {
     /// The refusal of a session that was not opened.
     fn not_opened(&self, error: &NotOpened, holder: &Holder) -> Status {
         match error {
-            NotOpened::Draining => Status::unavailable(error.to_string()),
+            NotOpened::Draining | NotOpened::Moves => Status::unavailable(error.to_string()),
             NotOpened::Full(_) | NotOpened::TooMuch(_) => self.full(error, holder),
             NotOpened::Exclusive | NotOpened::NoWorker(_) => {
                 Status::resource_exhausted(error.to_string())

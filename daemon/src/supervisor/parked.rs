@@ -95,6 +95,16 @@ impl Ticket {
         }
     }
 
+    /// What another node needs of the session.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
+
+    /// Reads the description of a session of another node. `None` if it is damaged.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Ticket> {
+        Ticket::decode(bytes).ok()
+    }
+
     /// The session's assignment; `None` if it is damaged.
     pub(super) fn assignment(&self) -> Option<Assignment> {
         Assignment::from_bytes(&self.assignment)

@@ -7,6 +7,7 @@
 
 mod away;
 mod hosting;
+mod moving;
 mod parking;
 mod spares;
 mod uses;
@@ -44,6 +45,8 @@ use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
 use away::describe_end;
 pub(super) use away::{AWAY_LONG, ClientProcess, Neighbor};
+use moving::Moving;
+pub(super) use moving::{Arrived, Departing};
 use parking::Parked;
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
@@ -105,6 +108,7 @@ struct WorkersState {
     ended: EndedSessions,
     /// The sessions that wait for their clients in files.
     parked: Parked,
+    moving: Moving,
     /// Totals of sessions that have ended.
     past: Figures,
     usage: Usage,
@@ -132,6 +136,10 @@ struct Served {
     claim: Option<Claim>,
     /// How long the client waits for a daemon that is started anew. 0: the session is never parked.
     restart: Duration,
+    /// How long the client waits while the session's lease moves to another node. 0: the session never moves.
+    moves: Duration,
+    /// The devices of the session's lease.
+    leased: Vec<Leased>,
     /// The session's certificate, with TLS.
     certificate: Option<SessionCertificate>,
     away: AwayTimes,
@@ -165,6 +173,7 @@ impl WorkersState {
             secret,
             certificate,
             connect_limit,
+            leased,
             ..
         } = admitted.assignment;
         let user = build_cache::Owner::of(opening.owner.user.as_deref());
@@ -186,6 +195,8 @@ impl WorkersState {
             client: opening.client,
             claim: opening.claim,
             restart: opening.restart,
+            moves: opening.moves,
+            leased: leased.unwrap_or_default(),
             certificate,
             away: opening.away,
             _holding: admitted.holding,
@@ -201,13 +212,17 @@ impl WorkersState {
     ) -> Option<(SessionId, Served)> {
         let mut sessions = self.sessions.iter();
         let (&id, _) = sessions.find(|(_, of)| of.worker.serial == worker.serial)?;
-        let served = self.sessions.remove(&id)?;
+        let mut served = self.sessions.remove(&id)?;
         served.samples().for_each(|sample| self.usage.end(sample));
         self.past = self.past.plus(served.entry.figures());
         self.resumed += served.worker.resumed();
         let reason = worker.end_reason().map(str::to_owned);
         let label = || ending(worker, served.entry.ending(), status);
         let reason = reason.unwrap_or_else(|| describe_end(label(), status));
+        let ticket = self.parked.ticket(id, &served, &reason);
+        if self.moving.takes(id, &mut served, ticket) {
+            return Some((id, served));
+        }
         if self.parked.takes(id, &served, &reason) {
             return Some((id, served));
         }
@@ -269,6 +284,8 @@ pub(super) struct Opening {
     pub(super) away: AwayTimes,
     /// How long the session waits for the next daemon; 0 if it is never parked.
     pub(super) restart: Duration,
+    /// How long the client waits while the session's lease moves to another node; 0 if the session never moves.
+    pub(super) moves: Duration,
     /// On a managed node, the session's place in a lease and its devices.
     pub(super) place: Option<Place>,
     pub(super) leased: Option<Vec<Leased>>,
@@ -300,6 +317,8 @@ pub(super) struct Opened {
 pub(super) enum NotOpened {
     #[error("the node is shutting down")]
     Draining,
+    #[error("the session's lease is being moved to another node; try again later")]
+    Moves,
     #[error("the node has reached its limit of {0} sessions; try again later")]
     Full(u32),
     #[error(transparent)]
@@ -477,6 +496,10 @@ impl Workers {
             if let Some(claim) = &opening.claim {
                 state.may_have(claim)?;
             }
+            let lease = opening.place.as_ref().map(Place::lease);
+            if lease.is_some_and(|lease| state.moving.leaves(lease)) {
+                return Err(NotOpened::Moves);
+            }
             let assignment = Assignment {
                 leased: opening.leased.take(),
                 owner: opening.owner.clone(),
@@ -562,14 +585,7 @@ impl Workers {
         bytes: [u8; PREAMBLE],
         socket: OwnedFd,
     ) -> Result<(), (OwnedFd, Verdict)> {
-        let worker = {
-            let mut state = self.0.state.lock();
-            match state.worker_for(preamble) {
-                Some(worker) => Ok(worker),
-                None => self.restore(&mut state, preamble),
-            }
-        };
-        let worker = match worker {
+        let worker = match self.worker_of(preamble) {
             Ok(worker) => worker,
             Err(verdict) => return Err((socket, verdict)),
         };
@@ -623,12 +639,20 @@ impl Workers {
     /// Asks the workers of the sessions with these places in leases to leave, and to report the reason to
     /// their clients.
     pub(super) fn end_places(&self, places: &[PlaceNumber], reason: &str) {
-        for served in self.0.state.lock().sessions.values() {
+        let mut state = self.0.state.lock();
+        let ended = state.moving.end_places(places);
+        for (id, ticket, _) in &ended {
+            state.refuse(*id, ticket, reason.to_owned());
+        }
+        for served in state.sessions.values() {
             let number = served.place.as_ref().map(Place::number);
             if number.is_some_and(|number| places.contains(&number)) {
                 served.worker.end_because(reason);
             }
         }
+        drop(state);
+        // Dropping their places locks the table of grants.
+        drop(ended);
     }
 
     /// Asks every worker to leave, because the daemon ends.

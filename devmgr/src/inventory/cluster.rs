@@ -252,6 +252,39 @@ impl Cluster {
         attempt(needed).map(|chosen| (needed, chosen))
     }
 
+    /// Chooses free units of another open node that equal these of `node`, one for one: of the same class, and at the
+    /// same places in the node's inventory.
+    pub(crate) fn choose_equal(&self, node: NodeId, units: &[Unit]) -> Option<Vec<Chosen>> {
+        let others = self.nodes.iter();
+        let others = others.filter(|of| of.open && of.node != node && !of.devices.is_empty());
+        let mut equal = others.filter_map(|other| self.equal_on(other.node, node, units));
+        equal.next()
+    }
+
+    fn equal_on(&self, other: NodeId, node: NodeId, units: &[Unit]) -> Option<Vec<Chosen>> {
+        let mut chosen: Vec<Chosen> = Vec::with_capacity(units.len());
+        for unit in units {
+            let theirs = self.place(other, unit.device)?;
+            let (has, had) = (
+                self.device(theirs),
+                self.device(self.place(node, unit.device)?),
+            );
+            if has.class != had.class {
+                return None;
+            }
+            let is_free = |share: &u16| {
+                let unit = Unit {
+                    device: unit.device,
+                    share: *share,
+                };
+                !has.taken.contains(share) && chosen.iter().all(|of| of.unit != unit)
+            };
+            let share = (0..has.shares).find(is_free)?;
+            chosen.push(self.chosen(theirs, share));
+        }
+        Some(chosen)
+    }
+
     fn supply(&self, level: Level) -> &Supply {
         match level {
             Level::Free => &self.free,

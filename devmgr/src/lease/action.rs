@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::change::Change;
 use super::id::{Epoch, LeaseId};
 use super::shortfall::{Detail, Shortfall};
@@ -52,7 +54,7 @@ pub enum Action {
         lease: LeaseId,
         /// The grant of that lease. A node that receives this grant only later refuses it.
         epoch: Epoch,
-        /// Why the lease ended. `None`: the offer failed, and no client knew of it.
+        /// Why the lease ended. `None`: no client has this grant, because its offer failed or the lease was moved.
         reason: Option<EndReason>,
     },
     /// Reports the state of a request or lease to its client. Each `Request`, `Confirm`, `Renew`
@@ -70,6 +72,31 @@ pub enum Action {
         lease: LeaseId,
         /// The node whose devices are lost.
         node: NodeId,
+        /// The state since then: `Reserved` or `Leased`.
+        outcome: Outcome,
+    },
+    /// Asks a node to move the sessions of its grant to another node. The node answers with
+    /// [`Event::MoveEnded`](super::Event::MoveEnded).
+    Move {
+        /// The node that has the sessions.
+        node: NodeId,
+        /// The lease.
+        lease: LeaseId,
+        /// The node's grant of that lease.
+        epoch: Epoch,
+        /// The grant of the other node, which has acknowledged it.
+        target: Granted,
+        /// When the node answers at the latest.
+        within: Span,
+    },
+    /// A lease was moved to another node. The client receives the new state.
+    Moved {
+        /// The lease.
+        lease: LeaseId,
+        /// The node that the lease has left.
+        from: NodeId,
+        /// The node that serves the lease now.
+        to: NodeId,
         /// The state since then: `Reserved` or `Leased`.
         outcome: Outcome,
     },
@@ -151,10 +178,21 @@ pub struct Granted {
     pub units: Vec<(NodeId, Vec<Unit>)>,
     /// Units that the lease has lost, by node.
     pub lost: Vec<(NodeId, Vec<Unit>)>,
+    /// All moves of the lease, the latest last.
+    pub moves: Vec<UnitsMoved>,
     /// When the lease ends unless it is confirmed or renewed.
     pub until: Time,
     /// When the lease ends in any case.
     pub ends: Option<Time>,
+}
+
+/// Units of one node that a lease had, and those of another node that it has instead.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct UnitsMoved {
+    /// The node that the lease has left, with the units there.
+    pub from: (NodeId, Vec<Unit>),
+    /// The node that took over, with the units there.
+    pub to: (NodeId, Vec<Unit>),
 }
 
 /// A refusal with an explanation.
@@ -235,6 +273,9 @@ pub enum EndReason {
     /// All nodes of the lease are lost or have restarted.
     #[error("the lease's nodes were lost")]
     NodeLost,
+    /// An administrator drains the lease's node, and the lease was not moved in time.
+    #[error("the lease's node is drained, and the lease could not be moved to another one in time")]
+    Drained,
     /// The lease's devices have changed.
     #[error("the lease's devices have changed")]
     DevicesChanged,

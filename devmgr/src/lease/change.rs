@@ -7,6 +7,7 @@
 use causeway_proto::request::DeviceRequest;
 use serde::{Deserialize, Serialize};
 
+use super::action::UnitsMoved;
 use super::id::{Epoch, LeaseId};
 use crate::inventory::{NodeId, Unit};
 use crate::policy::ledger::{Hour, UseRow};
@@ -87,6 +88,9 @@ pub struct LeaseRow {
     /// The units that the lease has lost, by node.
     #[serde(default)]
     pub lost: Vec<(NodeId, Vec<UnitRow>)>,
+    /// All moves of the lease, the latest last.
+    #[serde(default)]
+    pub moved: Vec<UnitsMoved>,
     /// When the lease was granted.
     pub since: Wall,
     /// Time limit of the lease.

@@ -44,6 +44,15 @@ pub enum Event {
         /// `true`: no more grants. `false`: grants again.
         draining: bool,
     },
+    /// Moves the leases of a node that is being drained to other nodes.
+    Migrate {
+        /// The node.
+        node: NodeId,
+        /// After this time, the leases that are still there end. `None`: they go on.
+        within: Option<Span>,
+    },
+    /// A node has moved the sessions of a grant to another node, or has not.
+    MoveEnded(GrantReport, MoveResult),
     /// Forgets a lost node that will not come back, if [that is allowed](super::Manager::may_forget).
     ForgetNode {
         /// The node.
@@ -112,6 +121,17 @@ pub enum Event {
     PolicyChanged(Policy),
     /// Only time has passed.
     Tick,
+}
+
+/// How the attempt to move a grant's sessions has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MoveResult {
+    /// All sessions are at the other node.
+    Moved,
+    /// A session cannot be moved, for this reason.
+    Stays(String),
+    /// The other node did not take the sessions, for this reason.
+    NotTaken(String),
 }
 
 /// A node's message about a grant.

@@ -96,6 +96,7 @@ impl Manager {
             limit: room.limit,
             ends: room.limit.map(|limit| self.now.after(limit)),
             since: self.wall(),
+            moved: Vec::new(),
         };
         self.grants.insert(epoch, holding);
         self.leases.insert(demand.lease, Standing::Granted(epoch));
@@ -155,11 +156,14 @@ impl Manager {
         };
         // A returning node lists its grants, which comes here too. Then the part may have another state,
         // and keeps it.
+        let mut has_begun = false;
         if let Some(part) = holding.part(word.node)
             && part.state == PartState::Asked
         {
             part.state = PartState::Serving;
+            has_begun = true;
         }
+        let is_moving = holding.is_moving();
         let offered = matches!(holding.phase, Phase::Offered { .. });
         if offered
             && holding
@@ -168,6 +172,8 @@ impl Manager {
                 .all(|of| of.state == PartState::Serving)
         {
             self.grant_complete(word.epoch);
+        } else if has_begun && is_moving {
+            self.move_ready(word.epoch);
         }
     }
 
@@ -218,6 +224,7 @@ impl Manager {
             devices: holding.demand.devices.clone(),
             units: there.map(units).collect(),
             lost: holding.lost().map(units).collect(),
+            moved: holding.moved.clone(),
             since: holding.since,
             limit: holding.limit,
             confirmed: !matches!(holding.phase, Phase::Reserved { .. }),
@@ -287,6 +294,14 @@ impl Manager {
                     self.distrust(node);
                 }
                 self.offer_failed(epoch);
+            }
+            Phase::Moving { .. } => {
+                let silent = |of: &&GrantPart| of.state == PartState::Asked;
+                let silent = holding.parts.iter().find(silent).map(|of| of.node);
+                if let Some(node) = silent {
+                    self.distrust(node);
+                }
+                self.move_failed(epoch);
             }
             // Open sessions prove that the client is alive, even if it does not renew.
             Phase::Reserved { .. } | Phase::Active { .. } | Phase::Lapsed { .. } if used => {
@@ -372,6 +387,7 @@ impl Manager {
         let gone = self.grants.get(&epoch).is_some_and(Holding::is_gone);
         match phase {
             Phase::Offered { .. } => self.offer_failed(epoch),
+            Phase::Moving { .. } => self.move_failed(epoch),
             Phase::Ending { .. } => self.forget_if_gone(epoch),
             // Without any node, the lease has nothing left to go on with.
             _ if gone => self.end(epoch, EndReason::NodeLost),
@@ -489,6 +505,7 @@ impl Manager {
         // Before the phase changes: only live leases are charged.
         self.settle_time(epoch, None);
         let demand = self.grants[&epoch].demand.clone();
+        self.end_move_of(epoch);
         // From now on the user may request again, while the nodes still withdraw.
         self.leases.remove(&demand.lease);
         self.store(Change::DeleteLease(demand.lease));
@@ -506,12 +523,13 @@ impl Manager {
     pub(super) fn end_any(&mut self, epoch: Epoch, reason: EndReason) {
         match self.grants.get(&epoch).map(|of| of.phase) {
             Some(Phase::Offered { .. }) => self.offer_failed(epoch),
+            Some(Phase::Moving { .. }) => self.move_failed(epoch),
             _ => self.end(epoch, reason),
         }
     }
 
     /// Withdraws a grant from its nodes. The grant is kept until the last part is gone.
-    fn wind_up(&mut self, epoch: Epoch, reason: Option<EndReason>) {
+    pub(super) fn wind_up(&mut self, epoch: Epoch, reason: Option<EndReason>) {
         if let Some(holding) = self.grants.get_mut(&epoch) {
             holding.phase = Phase::Ending { reason };
             self.ending.insert(epoch);

@@ -5,6 +5,7 @@
 //!    │                                    └──────────┬─────────┴────────────────────┘
 //!    └─ refused, late, node lost ─► Ending ◄─────────┘ released, expired, revoked, …
 //! Ending ─ every part gone ─► forgotten
+//! Moving ─ the sessions have moved ─► as the grant before, which becomes Ending (`moving`)
 //! ```
 //!
 //! Invariant: a part's units are taken until the part is gone. A part is gone only when its node says so,
@@ -12,7 +13,7 @@
 
 use std::sync::Arc;
 
-use super::action::{EndReason, Granted, Outcome};
+use super::action::{EndReason, Granted, Outcome, UnitsMoved};
 use super::event::NewRequest;
 use super::id::Epoch;
 use super::shortfall::Shortfall;
@@ -59,16 +60,33 @@ pub(super) struct Holding {
     /// When the time limit is over.
     pub(super) ends: Option<Time>,
     pub(super) since: Wall,
+    /// All moves of the lease, the latest last.
+    pub(super) moved: Vec<UnitsMoved>,
 }
 
 /// The state of a grant; see the diagram of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
-    Offered { until: Time },
-    Reserved { until: Time },
-    Active { until: Time },
-    Lapsed { until: Time },
-    Ending { reason: Option<EndReason> },
+    Offered {
+        until: Time,
+    },
+    Reserved {
+        until: Time,
+    },
+    Active {
+        until: Time,
+    },
+    Lapsed {
+        until: Time,
+    },
+    /// The grant takes over from the lease's grant `from`, which is the lease's until then.
+    Moving {
+        from: Epoch,
+        until: Time,
+    },
+    Ending {
+        reason: Option<EndReason>,
+    },
 }
 
 /// A grant's part on one node.
@@ -100,7 +118,15 @@ pub(super) enum PartState {
 impl Holding {
     /// Whether its client knows of the grant, and the grant has not ended.
     pub(super) fn is_live(&self) -> bool {
-        !matches!(self.phase, Phase::Offered { .. } | Phase::Ending { .. })
+        !matches!(
+            self.phase,
+            Phase::Offered { .. } | Phase::Moving { .. } | Phase::Ending { .. }
+        )
+    }
+
+    /// Whether the grant is to take over from another one.
+    pub(super) fn is_moving(&self) -> bool {
+        matches!(self.phase, Phase::Moving { .. })
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -125,7 +151,7 @@ impl Holding {
     /// When the grant ends unless it is confirmed or renewed, at the latest at its time limit.
     pub(super) fn until(&self) -> Option<Time> {
         match self.phase {
-            Phase::Offered { until } => Some(until),
+            Phase::Offered { until } | Phase::Moving { until, .. } => Some(until),
             Phase::Reserved { until } | Phase::Active { until } | Phase::Lapsed { until } => {
                 Some(self.ends.map_or(until, |ends| ends.min(until)))
             }
@@ -156,6 +182,7 @@ impl Holding {
             epoch: self.epoch,
             units: there.map(|of| (of.node, units(of))).collect(),
             lost: self.lost().map(|of| (of.node, units(of))).collect(),
+            moves: self.moved.clone(),
             until: self.until().unwrap_or_default().after(skew),
             ends: self.ends.map(|ends| ends.after(skew)),
         }

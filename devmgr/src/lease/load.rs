@@ -44,6 +44,7 @@ impl Manager {
                 .collect(),
             grants: Default::default(),
             leases: Default::default(),
+            moves: Default::default(),
             queue: Queue::default(),
             ledger: Ledger::default(),
             alarms: Alarms::default(),
@@ -158,6 +159,7 @@ impl Manager {
             limit: row.limit,
             ends: row.limit.map(|limit| self.now.after(left(limit))),
             since,
+            moved: row.moved,
         };
         self.leases.insert(row.lease, Standing::Granted(row.epoch));
         self.grants.insert(row.epoch, holding);

@@ -42,6 +42,8 @@ pub struct Manager {
     pub(super) nodes: BTreeMap<NodeId, Node>,
     pub(super) grants: BTreeMap<Epoch, Holding>,
     pub(super) leases: BTreeMap<LeaseId, Standing>,
+    /// Grants whose leases are being moved, with the grants that take over.
+    pub(super) moves: BTreeMap<Epoch, Epoch>,
     pub(super) queue: Queue<Waiting>,
     pub(super) ledger: Ledger,
     pub(super) alarms: Alarms,
@@ -139,6 +141,9 @@ impl Manager {
             self.ring(alarm);
         }
         self.apply(event);
+        if self.chance {
+            self.begin_moves();
+        }
         self.serve();
         // At most once per interval, because a report goes over the whole queue.
         if !self.queue.is_empty() && !self.alarms.is_set(Alarm::Positions) {
@@ -193,6 +198,8 @@ impl Manager {
             Event::NodeLost { node } => self.node_lost(node),
             Event::NodeStopping { node } => self.node_stopping(node),
             Event::Drain { node, draining } => self.drain(node, draining),
+            Event::Migrate { node, within } => self.migrate(node, within),
+            Event::MoveEnded(word, result) => self.move_ended(word, result),
             Event::ForgetNode { node, force } => {
                 if self.may_forget(node, force).is_ok() {
                     self.forget_node(node);

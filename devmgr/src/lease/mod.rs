@@ -21,6 +21,7 @@ mod holding;
 pub mod id;
 mod load;
 mod manager;
+mod moving;
 mod nodes;
 mod requests;
 mod serving;
@@ -29,11 +30,14 @@ mod shortfall;
 mod simulation;
 mod view;
 
-pub use action::{Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step};
+pub use action::{
+    Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step, UnitsMoved,
+};
 pub use change::{Change, Rows};
-pub use event::{Event, GrantReport, Joined, NewRequest, ServedGrant};
+pub use event::{Event, GrantReport, Joined, MoveResult, NewRequest, ServedGrant};
 pub use forgetting::{MOST_NODES, NotForgotten};
 pub use id::{Epoch, LeaseId};
 pub use manager::Manager;
+pub use moving::Departure;
 pub use shortfall::{Detail, Shortfall};
 pub use view::{LeaseState, LeaseView};

@@ -14,9 +14,10 @@ use super::action::{Action, EndReason};
 use super::alarm::Alarm;
 use super::change::{Change, NodeRow};
 use super::event::{GrantReport, Joined, ServedGrant};
-use super::holding::{PartState, Phase};
+use super::holding::{Holding, PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::Manager;
+use super::moving::Leaving;
 use crate::inventory::{NodeId, OfferedDevice, Unit};
 use crate::policy::UserName;
 use crate::time::{Time, Wall};
@@ -29,6 +30,8 @@ pub(super) struct Node {
     pub(super) account: Option<UserName>,
     pub(super) connected: bool,
     pub(super) draining: bool,
+    /// Set while the leases of the draining node are moved to others.
+    pub(super) leaving: Option<Leaving>,
     /// The node was told to shut down. Reset when the connection ends.
     pub(super) stopping: bool,
     /// Until when the node gets no grant, because it refused one or did not answer.
@@ -140,6 +143,10 @@ impl Manager {
                     part.state = PartState::Withdrawing;
                     self.withdraw(id, lease, epoch, reason);
                     self.arm_grant(epoch);
+                }
+                // The part was withdrawn from a lease that goes on with other nodes.
+                _ if part.state == PartState::Withdrawing => {
+                    self.withdraw(id, lease, epoch, Some(EndReason::Drained));
                 }
                 _ => self.acknowledged(GrantReport {
                     node: id,
@@ -270,6 +277,10 @@ impl Manager {
             if self.grants.get(&epoch).is_some_and(offered) {
                 self.offer_failed(epoch);
             }
+            // The old node still has the sessions, or cannot reach this one.
+            if self.grants.get(&epoch).is_some_and(Holding::is_moving) {
+                self.move_failed(epoch);
+            }
         }
     }
 
@@ -285,6 +296,7 @@ impl Manager {
             return;
         };
         node.draining = draining;
+        node.leaving = None;
         let row = node.row(id);
         self.store(Change::PutNode(row));
         // Sent before the node is open again, so that the node learns of its state before the next grant.
@@ -334,7 +346,8 @@ impl Manager {
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
-        let due = [node.distrusted, node.repeat, self.fenced_at(node)];
+        let leaves = node.leaving.as_ref().and_then(|of| of.until);
+        let due = [node.distrusted, node.repeat, self.fenced_at(node), leaves];
         let due = due.into_iter().flatten().min();
         self.alarms.set(Alarm::Node(id), due);
     }
@@ -354,6 +367,7 @@ impl Manager {
                 self.withdraw(id, lease, epoch, None);
             }
         }
+        self.leaving_due(id);
         // By its own clock the lost node has stopped serving its leases.
         if fenced.is_some_and(|at| at <= now) {
             let node = self.nodes.get(&id);

@@ -26,7 +26,7 @@ pub struct LeaseView<'a> {
 /// The state of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseState {
-    /// Not all nodes have acknowledged the grant.
+    /// Not all nodes have acknowledged the grant, or it is to take over the sessions of another one.
     Offered,
     /// Granted; the client has to confirm it.
     Reserved,
@@ -55,7 +55,7 @@ impl Manager {
             lease: of.demand.lease,
             user: &of.demand.party.user,
             state: match of.phase {
-                Phase::Offered { .. } => LeaseState::Offered,
+                Phase::Offered { .. } | Phase::Moving { .. } => LeaseState::Offered,
                 Phase::Reserved { .. } => LeaseState::Reserved,
                 Phase::Active { .. } => LeaseState::Active,
                 Phase::Lapsed { .. } => LeaseState::Lapsed,

@@ -25,6 +25,7 @@ use crate::identity::{
     Caller, Directory, IdentityChange, NotChanged, Shown, TokenId, TokenRow, User,
 };
 use crate::inventory::NodeId;
+use crate::lease::change::NodeRow;
 use crate::lease::{Event, NotForgotten};
 use crate::policy::UserName;
 use crate::settings::Visible;
@@ -125,7 +126,7 @@ impl Admin for AdminService {
         request: Request<pb::ListNodesRequest>,
     ) -> Result<Response<pb::NodeList>, Status> {
         may_see_all(self.visible, self.authenticator.caller(&request)?)?;
-        let list = read(&self.owner, |sight| node_list(sight.book)).await?;
+        let list = read(&self.owner, node_list).await?;
         Ok(Response::new(list))
     }
 
@@ -135,13 +136,17 @@ impl Admin for AdminService {
     ) -> Result<Response<pb::DrainNodeReply>, Status> {
         self.authenticator.admin(&request)?;
         let request = request.into_inner();
-        let draining = request.draining;
+        let (draining, migrate) = (request.draining, request.migrate);
+        let within = wire::span(request.within_ms);
         let found = read(&self.owner, move |sight| {
             find_node(sight.book, &request.node)
         })
         .await?;
         let node = found?;
         self.order(Event::Drain { node, draining }).await?;
+        if draining && migrate {
+            self.order(Event::Migrate { node, within }).await?;
+        }
         Ok(Response::new(pb::DrainNodeReply {}))
     }
 
@@ -417,9 +422,12 @@ fn user_of(user: pb::User) -> Result<User, Status> {
     })
 }
 
-fn node_list(book: &Book) -> pb::NodeList {
-    let leased = wire::Leased::of(book);
-    let info = |row| wire::node_info(book, &leased, row);
+fn node_list(sight: &Sight<'_>) -> pb::NodeList {
+    let (book, leased) = (sight.book, wire::Leased::of(sight.book));
+    let info = |row: &NodeRow| pb::NodeInfo {
+        leaving: wire::leaving(sight, row.node),
+        ..wire::node_info(book, &leased, row)
+    };
     pb::NodeList {
         nodes: book.nodes.values().map(info).collect(),
     }
@@ -427,7 +435,7 @@ fn node_list(book: &Book) -> pb::NodeList {
 
 fn snapshot(sight: &Sight<'_>) -> pb::Snapshot {
     pb::Snapshot {
-        nodes: node_list(sight.book).nodes,
+        nodes: node_list(sight).nodes,
         leases: lease_list(sight, None).leases,
         queue: Some(queue_list(sight, None)),
     }

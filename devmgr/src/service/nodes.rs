@@ -26,7 +26,7 @@ use super::reading::gone;
 use super::wire;
 use crate::identity::NotKnown;
 use crate::inventory::{NodeId, limits};
-use crate::lease::{Epoch, Event, GrantReport, Joined, ServedGrant};
+use crate::lease::{Epoch, Event, GrantReport, Joined, MoveResult, ServedGrant};
 use crate::policy::UserName;
 use crate::time::Wall;
 
@@ -34,6 +34,8 @@ use crate::time::Wall;
 const OUTBOUND: usize = 2 * limits::NODE_UNITS + 64;
 /// Maximum number of addresses of one node.
 const MAX_ADDRESSES: usize = 32;
+/// Maximum length in characters of the reason why a lease is not moved.
+const MAX_REASON: usize = 256;
 /// Maximum length in bytes of an address: a DNS name and a port.
 const MAX_ADDRESS: usize = 260;
 
@@ -253,6 +255,15 @@ impl Connection {
             Some(Message::Refused(of)) => Some(Event::GrantRefused(grant(&of.lease_id, of.epoch)?)),
             Some(Message::Stopping(_)) => Some(Event::NodeStopping { node: self.node }),
             Some(Message::Withdrawn(of)) => Some(Event::Withdrawn(grant(&of.lease_id, of.epoch)?)),
+            Some(Message::MoveEnded(of)) => {
+                let reason = of.reason.chars().take(MAX_REASON).collect();
+                let result = match (of.reason.is_empty(), of.elsewhere) {
+                    (true, _) => MoveResult::Moved,
+                    (false, false) => MoveResult::Stays(reason),
+                    (false, true) => MoveResult::NotTaken(reason),
+                };
+                Some(Event::MoveEnded(grant(&of.lease_id, of.epoch)?, result))
+            }
             Some(Message::Sessions(of)) => Some(Event::Sessions {
                 of: grant(&of.lease_id, of.epoch)?,
                 count: of.sessions,

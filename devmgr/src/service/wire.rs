@@ -14,7 +14,9 @@ use super::input::{News, Unwritten, Use};
 use crate::inventory::limits::{self, TooMuch};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
-use crate::lease::{Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Refused};
+use crate::lease::{
+    Departure, Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Refused, UnitsMoved,
+};
 use crate::policy::Class;
 use crate::time::{Span, Time};
 
@@ -154,6 +156,11 @@ pub(super) fn granted(
         signed_lease: signed.into(),
         nodes: all_shares(book, &granted.units),
         lost: all_shares(book, &granted.lost),
+        moves: granted
+            .moves
+            .iter()
+            .map(|of| lease_move(book, of))
+            .collect(),
         lifetime_ms: lifetime.0,
         reserved,
         time_left_ms: granted.ends.map_or(0, |ends| ends.since(now).0.max(1)),
@@ -176,6 +183,40 @@ fn share<'a>(book: &Book, id: NodeId, units: impl Iterator<Item = &'a Unit>) -> 
         units,
         devices,
     }
+}
+
+fn lease_move(book: &Book, of: &UnitsMoved) -> pb::LeaseMove {
+    let share = |(node, units): &(NodeId, Vec<Unit>)| share(book, *node, units.iter());
+    pb::LeaseMove {
+        from: Some(share(&of.from)),
+        to: Some(share(&of.to)),
+    }
+}
+
+/// What becomes of the leases of a node that is to be left.
+pub(super) fn leaving(sight: &Sight<'_>, node: NodeId) -> Vec<pb::Leaving> {
+    let leaving = sight.manager.leaving(node).into_iter();
+    let name = |node: NodeId| {
+        let row = sight.book.nodes.get(&node);
+        row.map(|row| row.name.clone()).unwrap_or_default()
+    };
+    let leaving = leaving.map(|(lease, departure)| {
+        let (state, reason) = match departure {
+            Departure::Waits(why) => (pb::LeavingState::Waits, why),
+            Departure::Moves(to) => (pb::LeavingState::Moves, name(to)),
+            Departure::Moved(to) => (pb::LeavingState::Moved, name(to)),
+            Departure::Stays(why) => (pb::LeavingState::Stays, why),
+            Departure::Ended => (pb::LeavingState::Ended, String::new()),
+        };
+        let user = sight.book.user_of(&lease);
+        pb::Leaving {
+            lease_id: lease.0.to_vec().into(),
+            user: user.map(ToString::to_string).unwrap_or_default(),
+            state: state.into(),
+            reason,
+        }
+    });
+    leaving.collect()
 }
 
 fn all_shares(book: &Book, by_node: &[(NodeId, Vec<Unit>)]) -> Vec<pb::NodeShare> {
@@ -358,6 +399,7 @@ pub(super) fn node_info(book: &Book, leased: &Leased, row: &NodeRow) -> pb::Node
         sessions: used.sessions,
         away: used.away,
         hosts: connected.map_or_else(Vec::new, |node| node.load.hosts()),
+        leaving: Vec::new(),
     }
 }
 

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::identity::TokenId;
 use crate::inventory::{DeviceId, NodeId, Unit};
+use crate::lease::UnitsMoved;
 use crate::lease::change::{Absence, LeaseRow, NodeRow, UnitRow, WaitingRow};
 use crate::lease::{Epoch, LeaseId};
 use crate::policy::ledger::{Hour, UseRow};
@@ -37,6 +38,10 @@ fn lease(n: u8) -> LeaseRow {
             }],
         )],
         lost: vec![(NodeId([8; 16]), vec![UnitRow { unit, memory: 1 }])],
+        moved: vec![UnitsMoved {
+            from: (NodeId([7; 16]), vec![unit]),
+            to: (NodeId([9; 16]), vec![unit]),
+        }],
         since: Wall(u64::from(n)),
         limit: Some(Span(1)),
         confirmed: n.is_multiple_of(2),

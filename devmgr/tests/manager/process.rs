@@ -281,7 +281,11 @@ impl Client {
     /// Like [`Client::drain`], which the manager may refuse.
     pub(crate) async fn try_drain(&mut self, node: &str, draining: bool) -> Result<(), Status> {
         let node = node.to_owned();
-        let request = self.who.request(DrainNodeRequest { node, draining });
+        let request = self.who.request(DrainNodeRequest {
+            node,
+            draining,
+            ..DrainNodeRequest::default()
+        });
         self.admin.drain_node(request).await.map(drop)
     }
 

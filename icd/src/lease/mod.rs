@@ -63,6 +63,8 @@ struct LeaseEntry {
     life: Life,
     nodes: Vec<Arc<Node>>,
     losses: Losses,
+    // Number of the lease's moves that are known.
+    moves: usize,
     has_thread: bool,
     // Whether a thread is confirming the lease at present. Other threads wait for its result.
     is_confirming: bool,
@@ -315,6 +317,7 @@ impl Lease {
             held.losses = Losses::default();
             // Losses from before this program joined another holder's lease are not news to it.
             drop(held.losses.news(granted));
+            held.moves = granted.moves.len();
         }
         is_wanted
     }
@@ -377,7 +380,16 @@ impl Lease {
             held.has_thread = thread::spawn("cw-lease", Stack::Runtime, move || lease.renewals());
         }
         let (lost, nodes) = (held.losses.news(granted), held.nodes.clone());
+        let known = std::mem::replace(&mut held.moves, granted.moves.len());
         drop(held);
+        let moves = granted.moves.iter().skip(known);
+        for (from, to) in moves.filter_map(|of| of.from.as_ref().zip(of.to.as_ref())) {
+            let is_it = |node: &&Arc<Node>| node.is(&from.node_uuid);
+            let server = self.general.server_at(&to.addresses, &to.name);
+            if let (Some(node), Some(server)) = (nodes.iter().find(is_it), server) {
+                node.move_to(to.node_uuid.clone(), server);
+            }
+        }
         for share in lost {
             let is_it = |node: &&Arc<Node>| node.is(&share.node_uuid);
             if let Some(node) = nodes.iter().find(is_it) {
@@ -460,6 +472,7 @@ impl LeaseEntry {
             life: Life::default(),
             nodes: Vec::new(),
             losses: Losses::default(),
+            moves: 0,
             has_thread: false,
             is_confirming: false,
             in_vain: 0,

@@ -35,7 +35,8 @@ use super::requests::Requests;
 use super::wait::{Change, Progress};
 
 /// Why a parked session has no connection.
-const PARKED: &str = "the node's daemon ends and has parked the session";
+const PARKED: &str =
+    "the node has parked the session, because its daemon ends or the lease moves to another node";
 
 /// The shared state of a session.
 pub(super) struct Core {
@@ -335,7 +336,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Whether the daemon ends and may be started anew.
+    /// Whether the daemon ends and may be started anew, or the session moves to another node.
     pub(super) fn may_restart(&self) -> bool {
         self.outbox.stands()
     }

@@ -73,6 +73,8 @@ pub struct Node {
     loss: OnceLock<LossListener>,
     // The signed lease on the node's devices. A renewed lease replaces it.
     credential: Mutex<Bytes>,
+    // The node to which the lease has moved, by its uuid. Devices and inventory stay as they were told.
+    moved: Mutex<Option<(Bytes, ServerSettings)>>,
 }
 
 /// Result of asking for a session.
@@ -107,6 +109,7 @@ impl Node {
             changed: OnceLock::new(),
             loss: OnceLock::new(),
             credential: Mutex::default(),
+            moved: Mutex::default(),
         }
     }
 
@@ -145,7 +148,8 @@ impl Node {
         Ok(session)
     }
 
-    fn open(&self, events: Arc<dyn SessionEvents>) -> Result<Session, WireError> {
+    fn open(self: &Arc<Self>, events: Arc<dyn SessionEvents>) -> Result<Session, WireError> {
+        let settings = self.present();
         let deadline = Instant::now() + self.open_limit();
         let Credentials {
             rail,
@@ -160,10 +164,10 @@ impl Node {
         let granted = |milliseconds: u32| Duration::from_millis(milliseconds.into());
         let (resume, keep) = (granted(reply.resume_ms), granted(reply.keep_ms));
         let restart = granted(reply.restart_ms);
-        let granted = Granted::new(&self.settings, resume, keep, restart);
+        let granted = Granted::new(&settings, resume, keep, restart);
         let resume = granted.resume;
         let dialer = Dialer {
-            rails: Arc::new(Rails::new(&self.settings, rail)),
+            rails: Arc::new(Rails::new(&settings, rail)),
             here,
             address: self.address().to_owned(),
             session,
@@ -193,8 +197,9 @@ impl Node {
                 resume,
                 ..location
             },
-            server: self.settings.clone(),
+            server: settings.clone(),
             granted,
+            node: Arc::downgrade(self),
         };
         let opened = Session::open(opening, events);
         let ok = opened.is_ok();
@@ -242,7 +247,7 @@ impl Node {
 
     fn ask_for_session(&self) -> Result<Asked, WireError> {
         let generation = self.inventory().map_or(0, |inventory| inventory.generation);
-        let server = self.settings.clone();
+        let server = self.present();
         let credential = self.credential.lock().clone();
         let gauge = Arc::clone(&self.gauge);
         let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
@@ -332,9 +337,24 @@ impl Node {
     #[must_use]
     pub fn target(&self) -> Target {
         Target {
-            server: self.settings.clone(),
+            server: self.present(),
             credential: self.credential.lock().clone(),
         }
+    }
+
+    /// Handles that the lease has moved to another node, of this uuid. The open session goes on there.
+    pub fn move_to(&self, uuid: Bytes, server: ServerSettings) {
+        *self.moved.lock() = Some((uuid, server.clone()));
+        if let Some(session) = self.live_session() {
+            session.move_to(&server);
+        }
+    }
+
+    // The settings of the node that has the devices now.
+    fn present(&self) -> ServerSettings {
+        let moved = self.moved.lock();
+        let moved = moved.as_ref().map(|(_, server)| server.clone());
+        moved.unwrap_or_else(|| self.settings.clone())
     }
 
     /// Undoes [`Node::disconnect`].
@@ -356,6 +376,11 @@ impl Node {
     /// Registers the listener for lost sessions, which [`Node::lost`] calls. Only the first one counts.
     pub fn on_loss(&self, listener: LossListener) {
         let _ = self.loss.set(listener);
+    }
+
+    /// Calls the loss listener, because the manager may have news of the lease.
+    pub(super) fn looks_for_news(&self) {
+        self.lost();
     }
 
     /// Calls the loss listener. The users of the lost session have already been told.
@@ -408,6 +433,9 @@ impl Node {
     /// Whether the node has reported this uuid.
     #[must_use]
     pub fn is(&self, uuid: &[u8]) -> bool {
+        if let Some((moved, _)) = &*self.moved.lock() {
+            return moved == uuid;
+        }
         let inventory = self.inventory.lock();
         inventory.as_ref().is_some_and(|of| of.node_uuid == uuid)
     }

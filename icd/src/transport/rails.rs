@@ -24,12 +24,19 @@ pub(super) struct Rail {
 /// The rails of a session; see the module.
 #[derive(Debug)]
 pub(super) struct Rails {
-    addresses: Vec<Address>,
     state: Mutex<RailsState>,
 }
 
 #[derive(Debug)]
 struct RailsState {
+    // Their number never shrinks, because threads may have the number of any rail.
+    addresses: Vec<Address>,
+    /// The server to which the session has moved.
+    moved: Option<ServerSettings>,
+    /// Whether no address of that server has answered yet.
+    is_unproven: bool,
+    /// Whether the move is news to the thread that dials.
+    is_news: bool,
     dealing: Dealing,
     peers: Vec<Option<Peer>>,
 }
@@ -42,14 +49,48 @@ impl Rails {
         let mut peers = vec![None; dealing.count()];
         peers[reached.number] = Some(reached.peer);
         Rails {
-            addresses,
-            state: Mutex::new(RailsState { dealing, peers }),
+            state: Mutex::new(RailsState {
+                addresses,
+                moved: None,
+                is_unproven: false,
+                is_news: false,
+                dealing,
+                peers,
+            }),
         }
+    }
+
+    /// Replaces all rails, because the session has moved to another server. The first that answers is used from then on.
+    pub(super) fn move_to(&self, server: &ServerSettings) {
+        let mut state = self.state.lock();
+        let new: Vec<Address> = server.addresses().cloned().collect();
+        let count = new.len().max(state.dealing.count());
+        state.addresses = new.iter().cycle().take(count).cloned().collect();
+        state.dealing = Dealing::new(count, 0, Instant::now());
+        state.peers = vec![None; count];
+        state.moved = Some(server.clone());
+        (state.is_unproven, state.is_news) = (true, true);
+    }
+
+    /// The server to which the session has moved.
+    pub(super) fn moved(&self) -> Option<ServerSettings> {
+        self.state.lock().moved.clone()
+    }
+
+    /// Whether the session has moved.
+    pub(super) fn have_moved(&self) -> bool {
+        self.state.lock().moved.is_some()
+    }
+
+    /// Whether the session has moved since the last call.
+    pub(super) fn take_news(&self) -> bool {
+        std::mem::take(&mut self.state.lock().is_news)
     }
 
     /// Whether there is more than one rail.
     pub(super) fn are_several(&self) -> bool {
-        self.addresses.len() > 1
+        let state = self.state.lock();
+        state.addresses.len() > 1 && state.moved.is_none()
     }
 
     /// The number of the rail of commands and heartbeats.
@@ -63,6 +104,12 @@ impl Rails {
         {
             let mut state = self.state.lock();
             state.dealing.set_current(rail.number, Instant::now());
+            if std::mem::take(&mut state.is_unproven) {
+                // The others may lead anywhere.
+                let address = state.addresses[rail.number].clone();
+                state.addresses.fill(address);
+                state.peers.fill(Some(rail.peer.clone()));
+            }
             state.peers[rail.number] = Some(rail.peer);
         }
         if before != rail.number {
@@ -76,8 +123,8 @@ impl Rails {
     }
 
     /// The address of a rail.
-    pub(super) fn address(&self, rail: usize) -> &Address {
-        &self.addresses[rail]
+    pub(super) fn address(&self, rail: usize) -> Address {
+        self.state.lock().addresses[rail].clone()
     }
 
     /// Where a rail led; `None` if that is not known.
@@ -102,9 +149,10 @@ impl Rails {
             return false;
         }
         if state.dealing.note_dead(rail, Instant::now()) {
+            let address = state.addresses[rail].clone();
             drop(state);
             tracing::warn!(
-                address = self.addresses[rail].as_str(),
+                address = address.as_str(),
                 reason,
                 "an address of the server does not work; its other addresses are used"
             );
@@ -116,8 +164,9 @@ impl Rails {
     pub(super) fn note_works(&self, rail: usize) {
         let is_news = (self.state.lock().dealing).note_works(rail, Instant::now());
         if is_news {
+            let address = self.address(rail);
             tracing::warn!(
-                address = self.addresses[rail].as_str(),
+                address = address.as_str(),
                 "an address of the server works again"
             );
         }
@@ -138,8 +187,45 @@ impl Rails {
     pub(super) fn candidate(&self, rail: usize) -> Candidate {
         Candidate {
             rail,
-            address: self.addresses[rail].clone(),
+            address: self.address(rail),
             known: self.state.lock().peers[rail].clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(addresses: &[&str]) -> ServerSettings {
+        let mut addresses = addresses.iter().map(|text| text.parse().unwrap());
+        let mut settings = ServerSettings::at(addresses.next().unwrap());
+        settings.further = addresses.collect();
+        settings
+    }
+
+    fn rail(number: usize, port: u16) -> Rail {
+        let peer = Peer::Tcp(([127, 0, 0, 1], port).into());
+        Rail { number, peer }
+    }
+
+    #[test]
+    fn a_session_that_has_moved_takes_the_first_address_that_answers_for_all_rails() {
+        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1));
+        assert!(rails.are_several() && !rails.have_moved() && !rails.take_news());
+        rails.move_to(&settings(&["d:2", "e:2"]));
+        assert!(rails.have_moved() && rails.take_news() && !rails.take_news());
+        // A thread may still have the number of an earlier rail.
+        let tried = rails.candidates();
+        assert_eq!(tried.len(), 3);
+        assert!(tried.iter().all(|of| of.known.is_none()));
+        let addresses: Vec<_> = (0..3).map(|at| rails.address(at).to_string()).collect();
+        assert_eq!(addresses, ["d:2", "e:2", "d:2"]);
+        rails.set_current(rail(1, 2));
+        for at in 0..3 {
+            assert_eq!(rails.address(at).to_string(), "e:2");
+            assert_eq!(rails.peer(at), Some(rail(at, 2).peer));
+        }
+        assert!(!rails.are_several());
     }
 }

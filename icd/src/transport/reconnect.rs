@@ -6,7 +6,7 @@
 //! Invariant: an attempt either replaces both connections or changes nothing.
 
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_proto::preamble::{ClientWord, Purpose};
@@ -18,6 +18,7 @@ use super::clock;
 use super::control;
 use super::core::{Break, Core, NotResumed};
 use super::local::Peer;
+use super::node::Node;
 use super::patience::Patience;
 use super::rails::Rail;
 use super::report::Reported;
@@ -44,6 +45,8 @@ pub(super) struct Redialer {
     pub(super) restart: Duration,
     /// When the connections were opened.
     pub(super) opened: Instant,
+    /// The session's node, which learns where the session may have moved.
+    pub(super) node: Weak<Node>,
 }
 
 /// Why an attempt did not resume the session.
@@ -161,6 +164,10 @@ impl Redialer {
                 }
             };
             patience.count(planned, begun.elapsed());
+            // The session may be parked because its lease moves to another node.
+            if may_restart && let Some(node) = self.node.upgrade() {
+                node.looks_for_news();
+            }
             // The end of a daemon is no hiccup of the network.
             if !is_reported && (may_restart || broken.since.elapsed() >= REPORTED) {
                 is_reported = true;
@@ -188,11 +195,33 @@ impl Redialer {
             if core.is_failed() {
                 return false;
             }
+            if self.has_moved(core) {
+                break;
+            }
             std::thread::sleep(LOOKS_UP_EVERY.min(pause));
             stops.look(clock::since_boot(), LOOKS_UP_EVERY);
         }
         patience.count(pause, begun.elapsed());
         true
+    }
+
+    // Whether the session has another address since the last call.
+    fn has_moved(&self, core: &Core) -> bool {
+        let rails = &self.dialer.rails;
+        let is_news = rails.take_news();
+        if let Some(server) = rails.moved().filter(|_| is_news) {
+            tracing::warn!(
+                address = self.dialer.address,
+                node = server.name.as_deref().unwrap_or(server.address.as_str()),
+                now_at = server.address.as_str(),
+                "the session has moved to another node; the program goes on there"
+            );
+            core.tool.report(Reported::Away(format!(
+                "the session moves to {}",
+                server.address.as_str()
+            )));
+        }
+        is_news
     }
 
     fn report_away(&self, core: &Core, broken: &Break, last: &str) {
@@ -345,7 +374,11 @@ impl Redialer {
 
     // Asks the node why the session has ended.
     fn end(&self) -> Option<String> {
-        let (server, session) = (self.server.clone(), self.dialer.session);
+        let moved = self.dialer.rails.moved();
+        let (server, session) = (
+            moved.unwrap_or_else(|| self.server.clone()),
+            self.dialer.session,
+        );
         let secret = self.dialer.secret.clone();
         control::converse(move || async move {
             let ask = async {

@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -27,6 +27,7 @@ use super::encode::EncodeCommand;
 use super::gauge::Gauge;
 use super::granted::Granted;
 use super::heartbeat::{self, Rhythm};
+use super::node::Node;
 use super::patience::Patience;
 use super::reader::{self, CommandReader};
 use super::reconnect::Redialer;
@@ -79,6 +80,8 @@ pub(super) struct Opening {
     pub(super) server: ServerSettings,
     /// How long the node keeps the session when connections break.
     pub(super) granted: Granted,
+    /// The session's node.
+    pub(super) node: Weak<Node>,
 }
 
 impl Session {
@@ -97,6 +100,7 @@ impl Session {
             location,
             server,
             granted,
+            node,
         } = opening;
         let purpose = match carrier {
             Carrier::Direct => Purpose::Commands,
@@ -120,6 +124,7 @@ impl Session {
             patience: Patience::new(granted.resume),
             restart: granted.restart,
             opened: Instant::now(),
+            node,
         });
         let started = match carrier {
             Carrier::Direct => start_direct(commands, heartbeat, granted, &address, bulk, events),
@@ -149,7 +154,12 @@ impl Session {
         self.id
     }
 
-    /// The location of the session's node.
+    /// Has the session dial another server from now on, to which it has moved.
+    pub(super) fn move_to(&self, server: &ServerSettings) {
+        self.core.bulk.rails().move_to(server);
+    }
+
+    /// The location of the node where the session was opened.
     #[must_use]
     pub fn location(&self) -> &Location {
         &self.location

@@ -303,7 +303,8 @@ impl Dialer {
 
     // Whether the daemon is known to have run on this host and to have ended: nobody listens at its place.
     fn is_daemon_gone(&self) -> bool {
-        let connected = self.here.map(|place| place.connect());
+        let here = self.here.filter(|_| !self.rails.have_moved());
+        let connected = here.map(|place| place.connect());
         connected.is_some_and(|connected| {
             connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         })
@@ -311,7 +312,7 @@ impl Dialer {
 
     /// Whether the node may share memory with this process.
     pub(super) fn shares_memory(&self) -> bool {
-        self.place.is_some()
+        self.place.is_some() && !self.rails.have_moved()
     }
 
     /// Opens a lane through shared memory. Both sides prove the secret over a Unix socket, and this side

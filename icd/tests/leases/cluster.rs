@@ -16,9 +16,11 @@ use std::time::Duration;
 
 pub use causeway_cluster::{Caller, Manager};
 pub use causeway_proto::manager::LeaseState;
-use rustix::process::{Pid, Signal, kill_process};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 
 use crate::frames::own_process::run_this_test;
+use crate::frames::programs::{build, kernel, launch, program_in, set};
 use crate::frames::servers;
 use crate::frames::servers::*;
 
@@ -399,6 +401,8 @@ extern "C" fn obey_late() {
 
 /// The addresses of the program's context and queue.
 static USED: OnceLock<(usize, usize)> = OnceLock::new();
+/// The addresses of a buffer, and of a kernel that adds 1 to each of its numbers.
+static KEPT: OnceLock<(usize, usize)> = OnceLock::new();
 /// Whether the program is ending.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -420,6 +424,81 @@ fn used() -> (cl_context, cl_command_queue) {
     let (context, queue) = *USED.get().expect("something to work with");
     let context = std::ptr::with_exposed_provenance_mut(context);
     (context, std::ptr::with_exposed_provenance_mut(queue))
+}
+
+/// How many numbers a kept buffer has. They take several pieces of a parked session's file.
+const NUMBERS: usize = 1 << 20;
+/// How many of them the kernel adds to, which takes little time in the fake driver.
+const ADDED: usize = 4096;
+const ADD: &str = "kernel void fake_add_u32(global uint *target, uint value) {}";
+
+fn numbers(context: cl_context, queue: cl_command_queue) -> (usize, usize) {
+    let bytes = NUMBERS * 4;
+    let first: Vec<u32> = (0..NUMBERS as u32).collect();
+    let buffer = make!(clCreateBuffer(
+        context,
+        CL_MEM_READ_WRITE,
+        bytes,
+        null_mut()
+    ))
+    .expect("a buffer");
+    ok!(clEnqueueWriteBuffer(
+        queue,
+        buffer,
+        CL_TRUE,
+        0,
+        bytes,
+        first.as_ptr().cast(),
+        0,
+        null(),
+        null_mut()
+    ));
+    let program = program_in(context, ADD);
+    assert_eq!(build(program, ""), CL_SUCCESS);
+    let kernel = kernel(program, "fake_add_u32");
+    assert_eq!(set(kernel, 0, &buffer), CL_SUCCESS);
+    assert_eq!(set(kernel, 1, &1u32), CL_SUCCESS);
+    (buffer.expose_provenance(), kernel.expose_provenance())
+}
+
+fn add() -> cl_int {
+    let (_, queue) = used();
+    let (_, kernel) = *KEPT.get().expect("a kernel");
+    let code = launch(queue, std::ptr::with_exposed_provenance_mut(kernel), ADDED);
+    match code {
+        CL_SUCCESS => code!(clFinish(queue)),
+        code => code,
+    }
+}
+
+fn sum() -> String {
+    let (_, queue) = used();
+    let (buffer, _) = *KEPT.get().expect("a buffer");
+    let mut now = vec![0u32; NUMBERS];
+    ok!(clEnqueueReadBuffer(
+        queue,
+        std::ptr::with_exposed_provenance_mut(buffer),
+        CL_TRUE,
+        0,
+        NUMBERS * 4,
+        now.as_mut_ptr().cast(),
+        0,
+        null(),
+        null_mut()
+    ));
+    let added = now[0];
+    let expected = |at: u32| {
+        if (at as usize) < ADDED {
+            at + added
+        } else {
+            at
+        }
+    };
+    let is_so = (0..).zip(&now).all(|(at, of)| *of == expected(at));
+    match is_so {
+        true => format!("{added} added"),
+        false => "the numbers are wrong".to_owned(),
+    }
 }
 
 fn obey(order: &str) -> String {
@@ -448,6 +527,29 @@ fn obey(order: &str) -> String {
         "round" => {
             let (context, queue) = used();
             round_trip(context, queue).to_string()
+        }
+        // Makes a buffer with numbers, and a kernel that adds to them, and keeps both.
+        "keep" => {
+            let (context, queue) = used();
+            let _ = KEPT.set(numbers(context, queue));
+            "kept".to_owned()
+        }
+        "add" => add().to_string(),
+        // Adds again and again, while an event of the last launch is waited for.
+        "many" => {
+            let codes = (0..200).map(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                add()
+            });
+            codes.filter(|code| *code == CL_SUCCESS).count().to_string()
+        }
+        // Reads the numbers, and says what was added to each.
+        "sum" => sum(),
+        "pipe" => {
+            let (context, _) = used();
+            let flags = CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS;
+            let pipe = make!(clCreatePipe(context, flags, 4, 16, null()));
+            pipe.map_or_else(|code| code, |_| CL_SUCCESS).to_string()
         }
         // Enqueues a barrier that nobody flushes or waits for.
         "barrier" => {

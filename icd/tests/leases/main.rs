@@ -10,6 +10,7 @@ mod cut_off;
 mod ended;
 mod fake_managers;
 mod given_back;
+mod moved;
 mod of_lost_clients;
 mod of_lost_nodes;
 mod of_several_nodes;

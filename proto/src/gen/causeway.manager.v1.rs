@@ -2,7 +2,7 @@
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromNode {
-    #[prost(oneof = "from_node::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "from_node::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub message: ::core::option::Option<from_node::Message>,
 }
 /// Nested message and enum types in `FromNode`.
@@ -26,6 +26,8 @@ pub mod from_node {
         Heartbeat(super::Heartbeat),
         #[prost(message, tag = "8")]
         Stopping(super::Stopping),
+        #[prost(message, tag = "9")]
+        MoveEnded(super::MoveEnded),
     }
 }
 #[allow(clippy::all)]
@@ -185,6 +187,22 @@ pub struct HostLoad {
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Stopping {}
+/// Answers a Move. Repeated after each Hello until the lease is withdrawn or moved again.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MoveEnded {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub lease_id: ::prost::bytes::Bytes,
+    /// of the Move
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// for people: why the lease stays; empty: all its sessions are at the other node
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    /// whether the lease may be moved to another node: this one did not take it
+    #[prost(bool, tag = "4")]
+    pub elsewhere: bool,
+}
 /// Use of one node by a lease's sessions since the lease was granted.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -208,7 +226,7 @@ pub struct LeaseLoad {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToNode {
-    #[prost(oneof = "to_node::Message", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "to_node::Message", tags = "1, 2, 3, 4, 5, 6")]
     pub message: ::core::option::Option<to_node::Message>,
 }
 /// Nested message and enum types in `ToNode`.
@@ -226,6 +244,8 @@ pub mod to_node {
         Drain(super::Drain),
         #[prost(message, tag = "5")]
         Alive(super::Alive),
+        #[prost(message, tag = "6")]
+        Move(super::Move),
     }
 }
 /// Answers a Heartbeat. The daemon counts its contact with the manager from when it sent that Heartbeat.
@@ -326,6 +346,25 @@ pub struct Drain {
     #[prost(bool, tag = "1")]
     pub draining: bool,
 }
+/// Move the sessions of this lease to another node, which has acknowledged its grant. The daemon answers with
+/// MoveEnded. Either all sessions move, or none.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Move {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub lease_id: ::prost::bytes::Bytes,
+    /// of the daemon's own grant
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    #[prost(message, optional, tag = "3")]
+    pub target: ::core::option::Option<NodeShare>,
+    /// a SignedLease for the target
+    #[prost(bytes = "bytes", tag = "4")]
+    pub credential: ::prost::bytes::Bytes,
+    /// time after which the daemon answers that the lease stays
+    #[prost(uint64, tag = "5")]
+    pub within_ms: u64,
+}
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RequestDevices {
@@ -417,6 +456,18 @@ pub struct Granted {
     /// its parts of lost nodes, in addition to `nodes`; they do not come back
     #[prost(message, repeated, tag = "7")]
     pub lost: ::prost::alloc::vec::Vec<NodeShare>,
+    /// all moves of the lease, the latest last
+    #[prost(message, repeated, tag = "8")]
+    pub moves: ::prost::alloc::vec::Vec<LeaseMove>,
+}
+/// The sessions of one node are at another one, under their ids and secrets. Further calls go there.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LeaseMove {
+    #[prost(message, optional, tag = "1")]
+    pub from: ::core::option::Option<NodeShare>,
+    #[prost(message, optional, tag = "2")]
+    pub to: ::core::option::Option<NodeShare>,
 }
 /// A lease's part of one node.
 #[allow(clippy::all)]
@@ -726,6 +777,23 @@ pub struct NodeInfo {
     /// as Heartbeat.away
     #[prost(uint32, tag = "13")]
     pub away: u32,
+    /// the leases that DrainNode was to move
+    #[prost(message, repeated, tag = "14")]
+    pub leaving: ::prost::alloc::vec::Vec<Leaving>,
+}
+/// A lease that is to leave a node.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Leaving {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub lease_id: ::prost::bytes::Bytes,
+    #[prost(string, tag = "2")]
+    pub user: ::prost::alloc::string::String,
+    #[prost(enumeration = "LeavingState", tag = "3")]
+    pub state: i32,
+    /// for people: why it waits or stays; the target's name
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -760,6 +828,12 @@ pub struct DrainNodeRequest {
     pub node: ::prost::alloc::string::String,
     #[prost(bool, tag = "2")]
     pub draining: bool,
+    /// also move the node's leases to equal free devices of other nodes
+    #[prost(bool, tag = "3")]
+    pub migrate: bool,
+    /// with migrate: end leases that are still there after this time; 0: never
+    #[prost(uint64, tag = "4")]
+    pub within_ms: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1158,6 +1232,46 @@ impl LeaseState {
             "LEASE_STATE_ACTIVE" => Some(Self::Active),
             "LEASE_STATE_LAPSED" => Some(Self::Lapsed),
             "LEASE_STATE_ENDING" => Some(Self::Ending),
+            _ => None,
+        }
+    }
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum LeavingState {
+    Unspecified = 0,
+    /// for equal free devices
+    Waits = 1,
+    Moves = 2,
+    Moved = 3,
+    Stays = 4,
+    Ended = 5,
+}
+impl LeavingState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "LEAVING_STATE_UNSPECIFIED",
+            Self::Waits => "LEAVING_STATE_WAITS",
+            Self::Moves => "LEAVING_STATE_MOVES",
+            Self::Moved => "LEAVING_STATE_MOVED",
+            Self::Stays => "LEAVING_STATE_STAYS",
+            Self::Ended => "LEAVING_STATE_ENDED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "LEAVING_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "LEAVING_STATE_WAITS" => Some(Self::Waits),
+            "LEAVING_STATE_MOVES" => Some(Self::Moves),
+            "LEAVING_STATE_MOVED" => Some(Self::Moved),
+            "LEAVING_STATE_STAYS" => Some(Self::Stays),
+            "LEAVING_STATE_ENDED" => Some(Self::Ended),
             _ => None,
         }
     }
@@ -1593,7 +1707,7 @@ pub mod leases_client {
         }
         /// Requests devices, all or nothing. The last message is Granted or Refused. With `follow` the stream
         /// continues to Ended. It sends Granted again when the lease has lost the devices of one node and
-        /// continues with the others. A waiting client that disconnects keeps its position for a while, and can
+        /// continues with the others, and when it was moved to another node. A waiting client that disconnects keeps its position for a while, and can
         /// return with the same lease id.
         pub async fn request(
             &mut self,
@@ -1799,7 +1913,7 @@ pub mod leases_server {
             + 'static;
         /// Requests devices, all or nothing. The last message is Granted or Refused. With `follow` the stream
         /// continues to Ended. It sends Granted again when the lease has lost the devices of one node and
-        /// continues with the others. A waiting client that disconnects keeps its position for a while, and can
+        /// continues with the others, and when it was moved to another node. A waiting client that disconnects keeps its position for a while, and can
         /// return with the same lease id.
         async fn request(
             &self,

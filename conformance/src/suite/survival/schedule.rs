@@ -31,10 +31,12 @@ pub(super) enum Kind {
     ManagerStopped,
     /// The daemon is told to end, and started again.
     Restart,
+    /// The node is drained, and its lease moves to another node.
+    Drain,
 }
 
 /// Names, relative rates, and durations in milliseconds of all kinds.
-pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 12] = [
+pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 13] = [
     (Kind::ResetAll, "all reset", 5, (0, 0)),
     (Kind::ResetOne, "one reset", 5, (0, 0)),
     (Kind::Silence, "silence", 2, (5_000, 20_000)),
@@ -47,6 +49,7 @@ pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 12] = [
     (Kind::WorkerStopped, "worker stopped", 1, (1_000, 10_000)),
     (Kind::ManagerStopped, "manager stopped", 1, (1_000, 10_000)),
     (Kind::Restart, "daemon restarted", 3, (0, 0)),
+    (Kind::Drain, "drain with a move", 3, (0, 0)),
 ];
 
 /// One fault.

@@ -31,6 +31,16 @@ pub(super) enum NotDialled {
 }
 
 impl NotDialled {
+    /// Returns the error of a connection to another node.
+    pub(super) fn at_node(&self) -> String {
+        match self {
+            NotDialled::Io(error) => error.to_string(),
+            NotDialled::TooSlow => format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
+            NotDialled::Tls(error) => error.to_string(),
+            NotDialled::Http2(error) => format!("its port does not use HTTP/2: {error}"),
+        }
+    }
+
     /// Returns advice on how to fix the error, if the error determines it.
     pub(super) fn cure(&self) -> Option<&'static str> {
         let NotDialled::Tls(not) = self else {

@@ -424,6 +424,12 @@ impl Grants {
         self.leases.contains_key(&lease)
     }
 
+    /// Returns whether a lease is served by this grant.
+    pub(crate) fn serves(&self, lease: LeaseId, epoch: Epoch) -> bool {
+        let lease = self.leases.get(&lease);
+        lease.is_some_and(|of| of.grant.epoch == epoch && of.ending.is_none())
+    }
+
     /// Returns the leases to report when the node joins. They include leases that are ending, because their
     /// units are not free yet.
     pub(crate) fn running(&self) -> Vec<Running> {

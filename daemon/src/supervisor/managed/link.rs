@@ -77,7 +77,7 @@ impl Outgoing {
         });
     }
 
-    fn push(&self, message: from_node::Message) {
+    pub(super) fn push(&self, message: from_node::Message) {
         let message = Some(message);
         // This fails when the connection has ended.
         let _ = self.0.send(Some(FromNode { message }));
@@ -293,6 +293,9 @@ impl Link<'_> {
                 })
                 .collect(),
         }));
+        for ended in state.moved.values() {
+            outgoing.push(from_node::Message::MoveEnded(ended.clone()));
+        }
         state.manager = Some(outgoing.clone());
         asked
     }
@@ -405,6 +408,11 @@ impl Link<'_> {
             to_node::Message::Drain(drain) => {
                 self.managed.0.state.lock().grants.drain(drain.draining);
                 self.readiness.look_at_health();
+            }
+            to_node::Message::Move(order) => {
+                let lease = lease_id(&order.lease_id)
+                    .ok_or(Parted::Nonsense("a move has an invalid lease id"))?;
+                self.managed.begin_move(lease, order);
             }
             to_node::Message::Welcome(_) => return Err(Parted::Nonsense("a second welcome")),
             to_node::Message::Alive(_) => {}

@@ -3,6 +3,7 @@
 //! - [`grants`]: the table of grants, pure; [`name`], [`message`]: its identifiers, events and reports;
 //! - [`offer`]: the node's devices as they are offered to the manager, and as a lease sees them;
 //! - [`reach`]: the addresses at which users are told to reach the node, pure;
+//! - [`moving`]: takes sessions to other nodes, and from them;
 //! - [`link`]: the connection to the manager, re-established forever; [`leader`]: which of several managers
 //!   it leads to; [`dial`]: one connection.
 //!
@@ -17,6 +18,7 @@ mod identity;
 mod leader;
 mod link;
 mod message;
+mod moving;
 mod name;
 mod offer;
 mod reach;
@@ -28,6 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use causeway_managers::{Disbelieved, HighestTerm, probe};
 use causeway_proto::control::Inventory;
+use causeway_proto::manager::MoveEnded;
 use causeway_security::{LeaseVerifier, NotALease, VerifiedLease};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -83,6 +86,8 @@ struct ManagedState {
     together: BTreeMap<DeviceAt, Together>,
     /// The shares' parts of the time, by device.
     times: BTreeMap<DeviceAt, offer::ShareTimes>,
+    /// How the latest move of each lease has ended, until the manager withdraws the lease or moves it again.
+    moved: HashMap<LeaseId, MoveEnded>,
     /// User of each lease, for the log; kept until the end of the lease is logged.
     users: HashMap<LeaseId, String>,
 }
@@ -126,6 +131,18 @@ pub(super) struct Place {
     /// The lease's parts of the devices' time, as far as their shares have such parts.
     times: BTreeMap<DeviceAt, TimePart>,
     resume: Option<Duration>,
+}
+
+/// Tells that the session of a place has a worker.
+pub(super) struct Opened {
+    managed: Managed,
+    number: PlaceNumber,
+}
+
+impl Opened {
+    pub(super) fn tell(self) {
+        self.managed.opened(self.number);
+    }
 }
 
 impl Drop for Place {
@@ -351,6 +368,7 @@ impl Managed {
     /// Handles a withdrawal of the manager.
     fn withdraw(&self, lease: LeaseId, epoch: Epoch, reason: &str) {
         self.change_state(|state, _| {
+            state.moved.remove(&lease);
             let user = state.users.get(&lease);
             tracing::info!(?lease, user, reason, "the device manager withdraws a lease");
             state.grants.withdraw(lease, epoch, reason)
@@ -412,6 +430,14 @@ impl Managed {
 }
 
 impl Place {
+    /// Returns what tells the table of grants that the session has a worker.
+    pub(super) fn opened(&self) -> Opened {
+        Opened {
+            managed: self.managed.clone(),
+            number: self.number,
+        }
+    }
+
     /// Returns the number of the place.
     pub(super) fn number(&self) -> PlaceNumber {
         self.number

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,14 +17,14 @@ use causeway_proto::version::WireVersion;
 
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Asked;
-use super::{ClientProcess, NotOpened, Opening, Served, Worker, Workers, WorkersState};
-use crate::handover::{Assignment, ToWorker};
+use super::{ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState};
+use crate::handover::{Assignment, AwayTimes, Leased, ToWorker};
 
 /// The sessions that wait for their clients in files.
 #[derive(Default)]
 pub(super) struct Parked {
     /// `None` without a directory.
-    files: Option<ParkedSessions>,
+    pub(super) files: Option<ParkedSessions>,
     /// The generation of the node's inventory, once that is known.
     generation: Option<u64>,
     sessions: HashMap<SessionId, Ticket>,
@@ -63,7 +64,7 @@ impl Parked {
     }
 
     // Returns what the next daemon has to know of a session that is parked, or that this daemon has ended.
-    fn ticket(&self, id: SessionId, served: &Served, reason: &str) -> Option<Ticket> {
+    pub(super) fn ticket(&self, id: SessionId, served: &Served, reason: &str) -> Option<Ticket> {
         let restores = served.worker.parked();
         let is_ended = served.worker.was_asked() != Asked::Nothing && !served.restart.is_zero();
         if restores.is_none() && !is_ended {
@@ -78,9 +79,15 @@ impl Parked {
         assignment.restores = restores;
         let client = served.client.whole();
         let (generation, holder) = (self.generation?, &served.holder);
-        let mut ticket = Ticket::new(&assignment, generation, client, holder, served.restart);
+        let waits = served.restart.max(served.moves);
+        let mut ticket = Ticket::new(&assignment, generation, client, holder, waits);
         ticket.lost = restores.is_none().then(|| reason.to_owned());
         Some(ticket)
+    }
+
+    /// Sets what sessions are assigned that this daemon parks.
+    pub(super) fn template(&mut self, template: Assignment) {
+        self.template = Some(template);
     }
 
     /// Finds the session that a connection names.
@@ -208,17 +215,50 @@ impl Workers {
         ticket: &Ticket,
     ) -> Result<(), NotOpened> {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
-        let parked = ticket.assignment().ok_or_else(missing)?;
         let files = state.parked.files.clone().ok_or_else(missing)?;
         let contents = files.take(&id)?;
+        self.open_parked_with(state, id, ticket, contents, None)
+    }
+
+    /// Opens a parked session with these contents, in the lease in which it has a place.
+    pub(super) fn open_parked_with(
+        &self,
+        state: &mut WorkersState,
+        id: SessionId,
+        ticket: &Ticket,
+        contents: File,
+        place: Option<(Place, Vec<Leased>)>,
+    ) -> Result<(), NotOpened> {
+        let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let parked = ticket.assignment().ok_or_else(missing)?;
         state.may_open(self.0.sessions.limit)?;
+        let (place, leased) = place.unzip();
+        // The ticket may be another node's.
+        let limit = place.as_ref().and_then(Place::resume);
+        let limit = limit.map_or(self.0.sessions.resume_limit, |of_lease| {
+            of_lease.min(self.0.sessions.resume_limit)
+        });
+        let away = match &place {
+            Some(_) => AwayTimes::granted(parked.away.resume, parked.away.keep, limit),
+            None => parked.away,
+        };
+        let owner = match &place {
+            Some(place) => place.owner().clone(),
+            None => parked.owner,
+        };
         let assignment = Assignment {
             id,
             secret: parked.secret,
-            owner: parked.owner,
-            away: parked.away,
+            owner,
+            away,
             restores: parked.restores,
+            leased: leased.clone(),
             ..self.assignment(parked.certificate)
+        };
+        let waits = Duration::from_millis(ticket.restart_ms).min(KEPT);
+        let (restart, moves) = match place.is_some() {
+            true => (Duration::ZERO, waits),
+            false => (waits, Duration::ZERO),
         };
         let client = ticket.client.clone().unwrap_or_default();
         let opening = Opening {
@@ -226,9 +266,10 @@ impl Workers {
             owner: assignment.owner.clone(),
             client: ClientProcess::of(&client),
             away: assignment.away,
-            restart: Duration::from_millis(ticket.restart_ms),
-            place: None,
-            leased: None,
+            restart,
+            moves,
+            place,
+            leased,
             domain: None,
             claim: None,
         };
@@ -247,7 +288,7 @@ impl Workers {
 
 impl WorkersState {
     /// Gives up a session of a daemon before. Its client is told why, if it asks.
-    fn refuse(&mut self, id: SessionId, ticket: &Ticket, reason: String) {
+    pub(super) fn refuse(&mut self, id: SessionId, ticket: &Ticket, reason: String) {
         tracing::warn!(session = ?id, reason, "a session of a daemon before this one cannot go on");
         if let Some(files) = &self.parked.files {
             files.discard(&id);

@@ -59,6 +59,8 @@ struct Restoring {
     contents: Arc<File>,
     /// Number of the next command of the record.
     next: u64,
+    /// Whether the host clock goes on where that of the worker before was.
+    has_clock: bool,
 }
 
 /// The client's side of a session that is parked.
@@ -87,6 +89,7 @@ impl Parking {
         let restoring = contents.map(|contents| Restoring {
             contents: Arc::clone(contents),
             next: 1,
+            has_clock: false,
         });
         Parking {
             never: OnceLock::new(),

@@ -312,6 +312,13 @@ pub(crate) enum Step {
         /// The remaining devices, by node.
         nodes: Vec<NodeShare>,
     },
+    /// The sessions of the lease on one node have moved to another node.
+    Moved {
+        /// The node that the lease has left.
+        from: NodeShare,
+        /// The node that has taken over.
+        to: NodeShare,
+    },
     /// The lease is over before the program has ended.
     Over {
         /// The reason.
@@ -348,6 +355,21 @@ pub(crate) struct ManagedNode {
     pub(crate) away: u32,
     /// Processes that serve several sessions.
     pub(crate) hosts: Vec<HostLoad>,
+    /// What becomes of the leases that `nodes drain --migrate` was to move.
+    pub(crate) leaving: Vec<Leaving>,
+}
+
+/// A lease that is to leave a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Leaving {
+    /// The lease's id.
+    pub(crate) lease: String,
+    /// The lease's user; empty if the lease has ended.
+    pub(crate) user: String,
+    /// `waits` (for equal free devices), `moves`, `moved`, `stays` or `ended`.
+    pub(crate) state: String,
+    /// Why it waits or stays, or the node to which it moves.
+    pub(crate) reason: String,
 }
 
 /// A process that serves the sessions of one domain.
@@ -642,6 +664,7 @@ impl From<pb::NodeInfo> for ManagedNode {
             commands: info.commands,
             sessions: info.sessions,
             away: info.away,
+            leaving: info.leaving.into_iter().map(Leaving::from).collect(),
             hosts: (info.hosts.into_iter())
                 .map(|of| HostLoad {
                     worker: of.worker,
@@ -649,6 +672,25 @@ impl From<pb::NodeInfo> for ManagedNode {
                     sessions: of.sessions,
                 })
                 .collect(),
+        }
+    }
+}
+
+impl From<pb::Leaving> for Leaving {
+    fn from(of: pb::Leaving) -> Leaving {
+        let state = match of.state() {
+            pb::LeavingState::Unspecified => "unknown",
+            pb::LeavingState::Waits => "waits",
+            pb::LeavingState::Moves => "moves",
+            pb::LeavingState::Moved => "moved",
+            pb::LeavingState::Stays => "stays",
+            pb::LeavingState::Ended => "ended",
+        };
+        Leaving {
+            lease: id(&of.lease_id),
+            user: of.user,
+            state: state.to_owned(),
+            reason: of.reason,
         }
     }
 }

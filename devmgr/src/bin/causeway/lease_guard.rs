@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use causeway::lease::renewal::{Losses, RETRY, Renewal};
 use causeway_proto::manager::{
-    self as pb, Granted, Progress as ProgressMessage, ReleaseLease, RenewLease, RequestDevices,
-    progress,
+    self as pb, Granted, LeaseMove, Progress as ProgressMessage, ReleaseLease, RenewLease,
+    RequestDevices, progress,
 };
 use tonic::{Code, Status, Streaming};
 
@@ -39,6 +39,8 @@ pub(crate) struct LeaseGuard<'a> {
     news: Option<Streaming<ProgressMessage>>,
     renewal: Renewal,
     losses: Losses,
+    // Number of the lease's moves that are known.
+    moves: usize,
 }
 
 /// The result of a request over one connection.
@@ -59,6 +61,7 @@ impl<'a> LeaseGuard<'a> {
             news: None,
             renewal: Renewal::new(Instant::now(), Duration::ZERO),
             losses: Losses::default(),
+            moves: 0,
         }
     }
 
@@ -104,13 +107,13 @@ impl<'a> LeaseGuard<'a> {
                 RequestResult::Granted(granted) => {
                     self.keep_until(asked, &granted);
                     // Devices may have been lost between an answer that did not arrive and this one.
-                    let reduced = self.reduced(&granted);
+                    let changed = self.changed(&granted);
                     progress.say(Step::Granted {
                         lease: self.id(),
                         nodes: granted.nodes.into_iter().map(NodeShare::from).collect(),
                         time_left_ms: Some(granted.time_left_ms).filter(|left| *left != 0),
                     });
-                    reduced.into_iter().for_each(|step| progress.say(step));
+                    changed.into_iter().for_each(|step| progress.say(step));
                     return Ok(());
                 }
                 RequestResult::Refused(failure) => return Err(failure),
@@ -221,7 +224,7 @@ impl<'a> LeaseGuard<'a> {
                 () = tokio::time::sleep_until(self.renewal.at().into()) => self.renew().await,
                 word = next(&mut self.news) => match word {
                     Some(progress::Step::Ended(ended)) => Some(Step::Over { reason: ended.reason }),
-                    Some(progress::Step::Granted(granted)) => self.reduced(&granted),
+                    Some(progress::Step::Granted(granted)) => self.changed(&granted),
                     Some(_) => None,
                     // The stream broke, so the manager may have restarted. A renewal tells whether the
                     // lease still exists.
@@ -242,7 +245,7 @@ impl<'a> LeaseGuard<'a> {
         match self.try_renew().await {
             Ok(Ok(granted)) => {
                 self.keep_until(asked, &granted);
-                self.reduced(&granted)
+                self.changed(&granted)
             }
             Ok(Err(reason)) => Some(Step::Over { reason }),
             Err(_) => {
@@ -279,12 +282,21 @@ impl<'a> LeaseGuard<'a> {
         self.renewal = Renewal::new(asked, Duration::from_millis(granted.lifetime_ms));
     }
 
-    fn reduced(&mut self, granted: &Granted) -> Option<Step> {
+    fn changed(&mut self, granted: &Granted) -> Option<Step> {
         let lost = self.losses.news(granted);
+        let known = std::mem::replace(&mut self.moves, granted.moves.len());
+        let moved = granted.moves.iter().skip(known).last().cloned();
         let shares = |of: Vec<pb::NodeShare>| of.into_iter().map(NodeShare::from).collect();
-        (!lost.is_empty()).then(|| Step::Reduced {
-            lost: shares(lost),
-            nodes: shares(granted.nodes.clone()),
+        if !lost.is_empty() {
+            return Some(Step::Reduced {
+                lost: shares(lost),
+                nodes: shares(granted.nodes.clone()),
+            });
+        }
+        let LeaseMove { from, to } = moved?;
+        Some(Step::Moved {
+            from: from.unwrap_or_default().into(),
+            to: to.unwrap_or_default().into(),
         })
     }
 

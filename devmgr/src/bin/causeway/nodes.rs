@@ -1,11 +1,17 @@
 //! `causeway nodes`: the device manager's nodes and their devices; drains, resumes and removes a node.
 
+use std::time::Duration;
+
+use causeway::config;
 use causeway_proto::manager::{DrainNodeRequest, ListNodesRequest, RemoveNodeRequest};
 
 use crate::context::Context;
-use crate::failure::Outcome;
-use crate::json::{ManagedDevice, ManagedNode};
-use crate::text::{NodeNames, Table, bytes, node_state};
+use crate::failure::{Failure, Outcome};
+use crate::json::{Leaving, ManagedDevice, ManagedNode};
+use crate::text::{NodeNames, Table, bytes, milliseconds, node_state};
+
+/// How often `drain --migrate` looks whether the leases have moved.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// The remark for a node that `--insecure` opens to everyone.
 const INSECURE: &str = "INSECURE: everyone who can reach this node can use it and read the traffic";
@@ -21,12 +27,28 @@ pub(crate) struct Arguments {
 enum Action {
     /// Show the nodes (the default)
     List,
-    /// Grant no new leases of a node; its existing leases go on
-    Drain(Which),
+    /// Grant no new leases of a node; its existing leases go on, or move to other nodes
+    Drain(Drain),
     /// Grant leases of a node again
     Resume(Which),
     /// Forget a node that will not come back
     Remove(Remove),
+}
+
+#[derive(Debug, clap::Args)]
+struct Drain {
+    #[command(flatten)]
+    which: Which,
+    /// Move the node's leases to equal free devices of other nodes; running programs stand still for a moment
+    #[arg(long)]
+    migrate: bool,
+    /// End the leases that are still on the node after this time, for example 10m
+    #[arg(long, value_name = "DURATION", requires = "migrate", value_parser = within)]
+    within: Option<Duration>,
+}
+
+fn within(text: &str) -> Result<Duration, config::BadDuration> {
+    config::duration(text)
 }
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +69,12 @@ struct Which {
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     match &arguments.action {
         None | Some(Action::List) => list(context),
-        Some(Action::Drain(which)) => drain(context, which, true),
+        Some(Action::Drain(Drain {
+            which,
+            migrate: true,
+            within,
+        })) => migrate(context, which, *within),
+        Some(Action::Drain(Drain { which, .. })) => drain(context, which, true),
         Some(Action::Resume(which)) => drain(context, which, false),
         Some(Action::Remove(which)) => remove(context, which),
     }
@@ -63,12 +90,54 @@ fn list(context: &Context) -> Outcome {
 }
 
 fn drain(context: &Context, which: &Which, draining: bool) -> Outcome {
-    let node = which.node.clone();
+    order(
+        context,
+        DrainNodeRequest {
+            node: which.node.clone(),
+            draining,
+            ..DrainNodeRequest::default()
+        },
+    )?;
+    list(context)
+}
+
+// Waits until every lease of the node has moved, has ended, or stays.
+fn migrate(context: &Context, which: &Which, within: Option<Duration>) -> Outcome {
+    order(
+        context,
+        DrainNodeRequest {
+            node: which.node.clone(),
+            draining: true,
+            migrate: true,
+            within_ms: within.map_or(0, milliseconds),
+        },
+    )?;
+    loop {
+        let list = context.with_manager(async |manager| {
+            let request = manager.request(ListNodesRequest {});
+            manager.answer_to(manager.admin().list_nodes(request)).await
+        })?;
+        let nodes: Vec<ManagedNode> = list.nodes.into_iter().map(ManagedNode::from).collect();
+        let leases = nodes.iter().flat_map(|node| &node.leaving);
+        // Without a time limit, equal devices may never become free.
+        let is_decided = |of: &Leaving| match of.state.as_str() {
+            "moves" => false,
+            "waits" | "stays" => within.is_none(),
+            _ => true,
+        };
+        if leases.into_iter().all(is_decided) {
+            return context.print(&nodes, |nodes| text(nodes));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn order(context: &Context, request: DrainNodeRequest) -> Result<(), Failure> {
     context.with_manager(async |manager| {
-        let request = manager.request(DrainNodeRequest { node, draining });
+        let request = manager.request(request);
         manager.answer_to(manager.admin().drain_node(request)).await
     })?;
-    list(context)
+    Ok(())
 }
 
 fn remove(context: &Context, Remove { which, force }: &Remove) -> Outcome {
@@ -109,10 +178,27 @@ fn text(nodes: &[ManagedNode]) -> String {
             table.row([name, state, sessions, address, leased, what]);
         }
     }
+    let leaving = leaving_text(nodes);
     let insecure = nodes.iter().filter(|node| node.insecure);
     let insecure =
         insecure.map(|node| format!("{}: {INSECURE}\n", names.label(&node.node, &node.name)));
-    format!("{table}{}", insecure.collect::<String>())
+    format!("{table}{leaving}{}", insecure.collect::<String>())
+}
+
+fn leaving_text(nodes: &[ManagedNode]) -> String {
+    let leases = || nodes.iter().flat_map(|node| &node.leaving);
+    if leases().next().is_none() {
+        return String::new();
+    }
+    let mut table = Table::new(["LEASE", "USER", "STATE", "REASON"]);
+    for of in leases() {
+        let reason = match of.state.as_str() {
+            "moves" | "moved" => format!("to {}", of.reason),
+            _ => of.reason.clone(),
+        };
+        table.row([of.lease.clone(), of.user.clone(), of.state.clone(), reason]);
+    }
+    format!("\n{table}")
 }
 
 fn device_text(device: &ManagedDevice) -> (String, String) {

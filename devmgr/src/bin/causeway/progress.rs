@@ -78,6 +78,15 @@ impl Progress {
                     printable(&lost.join(", "))
                 );
             }
+            Step::Moved { from, to } => {
+                self.end_line();
+                let names = NodeNames::of_shares([&from, &to]);
+                say!(
+                    "causeway run: the lease has moved from node {} to node {}",
+                    printable(&names.label(&from.node, &from.name)),
+                    printable(&names.label(&to.node, &to.name))
+                );
+            }
             Step::Over { reason } => {
                 self.end_line();
                 let reason = printable(&reason);

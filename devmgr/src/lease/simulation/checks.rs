@@ -152,7 +152,10 @@ impl World {
     fn check_quotas(&self) {
         let mut has: BTreeMap<Subject, (u32, u64)> = BTreeMap::new();
         for holding in self.manager.grants.values() {
-            let known = !matches!(holding.phase, Phase::Ending { reason: None });
+            let known = !matches!(
+                holding.phase,
+                Phase::Ending { reason: None } | Phase::Moving { .. }
+            );
             for part in holding
                 .parts
                 .iter()

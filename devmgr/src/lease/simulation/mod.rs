@@ -8,6 +8,7 @@
 mod checks;
 mod exhaustive;
 mod membership;
+mod moving;
 mod node;
 mod random;
 mod scenarios;
@@ -126,6 +127,15 @@ impl World {
                 node,
                 outcome,
             } => self.reduced(lease, node, outcome),
+            Action::Move {
+                node, lease, epoch, ..
+            } => self.send(node, ToNode::Move(lease, epoch)),
+            Action::Moved {
+                lease,
+                from,
+                to,
+                outcome,
+            } => self.has_moved(lease, from, to, outcome),
         }
     }
 
@@ -145,6 +155,23 @@ impl World {
             before.units.retain(|(of, _)| *of != node);
             assert_eq!(before.units, now.units);
             before.lost = now.lost;
+        }
+    }
+
+    /// Checks a lease that has moved: its client has as many units as before, of the other node, by a later grant.
+    fn has_moved(&mut self, lease: LeaseId, from: NodeId, to: NodeId, outcome: Outcome) {
+        let (Outcome::Leased(now) | Outcome::Reserved(now)) = outcome else {
+            panic!("{lease:?} has moved, and its client hears {outcome:?}");
+        };
+        assert!(self.acknowledged.contains(&(to, now.epoch)));
+        let last = now.moves.last().expect("a move");
+        assert_eq!((last.from.0, last.to.0), (from, to));
+        assert_eq!(now.units, std::slice::from_ref(&last.to));
+        if let Some(ClientView::Holds(before)) = self.told.get_mut(&lease) {
+            assert_eq!(before.units, std::slice::from_ref(&last.from));
+            assert_eq!(last.from.1.len(), last.to.1.len());
+            assert!(before.epoch < now.epoch);
+            *before = now;
         }
     }
 

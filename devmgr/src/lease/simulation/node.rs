@@ -13,6 +13,7 @@ pub(super) enum ToNode {
     Drain(bool),
     Grant(Grant),
     Withdraw(LeaseId, Epoch),
+    Move(LeaseId, Epoch),
 }
 
 /// A connection, with its messages in flight.
@@ -162,6 +163,16 @@ impl SimNode {
                 self.serving.remove(&epoch);
                 self.void.insert(epoch);
                 self.report(Event::Withdrawn(self.word(lease, epoch)));
+                None
+            }
+            // The old node's sessions move if it still has the lease. A node refuses, or cannot reach the other one.
+            ToNode::Move(lease, epoch) => {
+                let result = match (self.serving.contains_key(&epoch), epoch.0 % 3) {
+                    (true, 0) => MoveResult::NotTaken("no way".to_owned()),
+                    (true, _) => MoveResult::Moved,
+                    (false, _) => MoveResult::Stays("no such lease".to_owned()),
+                };
+                self.report(Event::MoveEnded(self.word(lease, epoch), result));
                 None
             }
             ToNode::Grant(grant) => self.grant(grant, now),

@@ -42,6 +42,7 @@ pub(super) enum Op {
     Replug(u8),
     Stop(u8),
     Drain(u8, bool),
+    Migrate(u8, u8),
     Forget(u8, bool),
     Pass(u16),
     Stall(u32),
@@ -92,6 +93,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => which.prop_map(Op::Replug),
         1 => which.prop_map(Op::Stop),
         1 => (which, any::<bool>()).prop_map(|(at, on)| Op::Drain(at, on)),
+        2 => (which, 0_u8..3).prop_map(|(at, within)| Op::Migrate(at, within)),
         1 => (which, any::<bool>()).prop_map(|(at, force)| Op::Forget(at, force)),
         4 => (0_u16..40_000).prop_map(Op::Pass),
         1 => (0_u32..2_000_000).prop_map(Op::Stall),
@@ -264,6 +266,7 @@ impl World {
         | Op::Replug(at)
         | Op::Stop(at)
         | Op::Drain(at, _)
+        | Op::Migrate(at, _)
         | Op::Forget(at, _)) = *op
         else {
             return false;
@@ -300,6 +303,14 @@ impl World {
             }
             Op::Stop(_) => self.nodes[at].stop(),
             Op::Drain(_, draining) => self.event(Event::Drain { node: id, draining }),
+            Op::Migrate(_, within) => {
+                let within = [None, Some(20), Some(60)][usize::from(within)].map(Span::seconds);
+                self.event(Event::Drain {
+                    node: id,
+                    draining: true,
+                });
+                self.event(Event::Migrate { node: id, within });
+            }
             Op::Forget(_, force) => self.forget(id, force),
             _ => {}
         }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use causeway_proto::manager::{Drain, Granted as SignedGrant, ToNode, Welcome, to_node};
+use causeway_proto::manager::{Drain, Granted as SignedGrant, Move, ToNode, Welcome, to_node};
 use causeway_proto::version::WireVersion;
 
 use super::super::input::{Answer, News};
@@ -71,6 +71,34 @@ impl Owner {
                     ?node,
                     "a lease has lost the devices of one node"
                 );
+                self.tell_as_it_is(lease, outcome);
+            }
+            Action::Move {
+                node,
+                lease,
+                epoch,
+                target,
+                within,
+            } => {
+                let target = self.sign(lease, &target, false);
+                tracing::info!(?lease, ?node, epoch = epoch.0, to = ?target.nodes.first().map(|of| &of.name), "move");
+                let word = Move {
+                    lease_id: lease.0.to_vec().into(),
+                    epoch: epoch.0,
+                    target: target.nodes.into_iter().next(),
+                    credential: target.signed_lease,
+                    within_ms: within.0,
+                };
+                self.send(node, to_node::Message::Move(word));
+            }
+            Action::Moved {
+                lease,
+                from,
+                to,
+                outcome,
+            } => {
+                let user = shown(self.book.user_of(&lease));
+                tracing::info!(?lease, user, ?from, ?to, "a lease has moved");
                 self.tell_as_it_is(lease, outcome);
             }
             Action::Ended {

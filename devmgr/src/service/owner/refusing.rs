@@ -137,6 +137,8 @@ fn as_stored(granted: Granted, row: &LeaseRow) -> Granted {
     Granted {
         units: units(&row.units),
         lost: units(&row.lost),
+        epoch: row.epoch,
+        moves: row.moved.clone(),
         ..granted
     }
 }

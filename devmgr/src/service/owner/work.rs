@@ -94,13 +94,14 @@ impl Effect {
             Effect::Act(Action::Grant(grant)) => {
                 [Some(Words(grant.node)), Some(Lease(grant.lease))]
             }
-            Effect::Act(Action::Withdraw { node, lease, .. }) => {
-                [Some(Words(*node)), Some(Lease(*lease))]
-            }
+            Effect::Act(
+                Action::Withdraw { node, lease, .. } | Action::Move { node, lease, .. },
+            ) => [Some(Words(*node)), Some(Lease(*lease))],
             Effect::Act(
                 Action::Tell { lease, .. }
                 | Action::Ended { lease, .. }
-                | Action::Reduced { lease, .. },
+                | Action::Reduced { lease, .. }
+                | Action::Moved { lease, .. },
             )
             | Effect::Listen { lease, .. }
             | Effect::Answer(lease, ..) => [Some(Lease(*lease)), None],
@@ -120,9 +121,9 @@ impl Effect {
                 Some(Lease(grant.lease)),
                 Some(Epochs),
             ],
-            Effect::Act(Action::Withdraw { node, lease, .. }) => {
-                [Some(Node(*node)), Some(Lease(*lease)), None]
-            }
+            Effect::Act(
+                Action::Withdraw { node, lease, .. } | Action::Move { node, lease, .. },
+            ) => [Some(Node(*node)), Some(Lease(*lease)), None],
             Effect::Act(Action::Drain { node, .. }) => [Some(Node(*node)), None, None],
             other => {
                 // All other effects wait for earlier ones about the same subject.

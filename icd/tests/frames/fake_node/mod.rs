@@ -600,6 +600,15 @@ impl NodeService for Supervisor {
         Ok(Response::new(EndAwayReply::default()))
     }
 
+    type TakeSessionsStream = tokio_stream::Empty<Result<SessionsTaken, Status>>;
+
+    async fn take_sessions(
+        &self,
+        _: Request<tonic::Streaming<SessionPart>>,
+    ) -> Result<Response<Self::TakeSessionsStream>, Status> {
+        Err(Status::unimplemented("this node takes no sessions"))
+    }
+
     async fn get_session_end(
         &self,
         _: Request<GetSessionEndRequest>,

@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::sync::Arc;
 
 use causeway_proto::command::NdRange;
@@ -24,6 +24,7 @@ use prost::Message;
 use twox_hash::XxHash3_128;
 
 use crate::runtime::block::Blocks;
+use crate::runtime::clock;
 use crate::runtime::event::WaitList;
 use crate::runtime::host::Host;
 use crate::runtime::queue::Queue as NativeQueue;
@@ -54,6 +55,9 @@ pub(super) struct State {
     /// The node's host clock.
     #[prost(uint64, tag = "6")]
     pub(super) host_ns: u64,
+    /// The wall clock at the same time.
+    #[prost(uint64, tag = "7")]
+    pub(super) wall_ns: u64,
 }
 
 /// A failed event that the client has not released.
@@ -156,6 +160,16 @@ pub(super) fn write(file: &File, state: &State, parts: &[Part]) -> Result<(), No
     }
     out.flush()?;
     Ok(())
+}
+
+/// Sets the host clock by the state. A file that cannot be read is reported when it is read whole.
+pub(super) fn set_clock(file: &File) {
+    if let Ok(reader) = Reader::open(file) {
+        clock::goes_on(reader.state.host_ns, reader.state.wall_ns);
+    }
+    let mut file = file;
+    // If this fails, the contents are found to be damaged.
+    let _ = file.rewind();
 }
 
 /// Reads the file.

@@ -113,6 +113,7 @@ fn state_of(shared: &Shared) -> Result<(State, Vec<file::Part>), String> {
     let mut state = State {
         newest_event: core.newest_event().map_or(0, |event| event.0),
         host_ns: crate::runtime::clock::host_ns(),
+        wall_ns: crate::runtime::clock::wall_ns(),
         ..State::default()
     };
     for event in core.graph.each() {

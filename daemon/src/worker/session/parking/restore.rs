@@ -36,6 +36,10 @@ pub(in super::super) fn restore(
             )),
         };
     }
+    if !std::mem::replace(&mut under_way.has_clock, true) {
+        // Before the first queue, with which a device's clock may be compared with the host's.
+        file::set_clock(&under_way.contents);
+    }
     numbering::skip_applied(batch, under_way.next);
     if batch.first != under_way.next && !batch.commands.is_empty() {
         return Err(Violation::Gap {
@@ -107,7 +111,6 @@ fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
             .map_err(|error| lost(error.to_string()))?;
     }
     let state = reader.finish().map_err(|error| lost(error.to_string()))?;
-    crate::runtime::clock::not_before(state.host_ns);
     add_events(shared, &state)?;
     let mut core = shared.core.lock();
     core.version += 1;

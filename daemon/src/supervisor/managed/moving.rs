@@ -1,0 +1,333 @@
+//! Moves the sessions of a lease to another node, and takes over those of other nodes.
+//!
+//! ```text
+//! manager -- Move --> old node: parks all sessions of the lease (`workers::moving`)
+//!                     old node -- TakeSessions: lease, then each ticket with its contents --> new node
+//!                     old node <----------------------- SessionsTaken ---------------------- places, sessions
+//! manager <-- MoveEnded -- old node: its places in the lease are free
+//! ```
+//!
+//! This module decides nothing about leases: the manager has granted the new node's units before, and withdraws the
+//! grant of either node afterwards. Invariant: a session's contents are released here only when the other node has said
+//! that it has all sessions of the lease.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::time::Duration;
+
+use causeway_proto::control::node_client::NodeClient;
+use causeway_proto::control::{Inventory, SessionPart, SessionsTaken, Taking, session_part::Part};
+use causeway_proto::manager::{Move, MoveEnded, from_node};
+use causeway_proto::request::answer_of;
+use causeway_proto::request::property::GLOBAL_MEM_SIZE;
+use causeway_proto::version::{self, WireVersion};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use causeway_serving::gate::Peer;
+
+use super::super::authentication::{self, User};
+use super::super::exclusive::Claim;
+use super::super::parked::Ticket;
+use super::super::workers::{Arrived, Departing};
+use super::name::{DeviceAt, Epoch, LeaseId};
+use super::{Managed, dial};
+use crate::config::ManagerAddress;
+use crate::handover::Leased;
+
+/// Bytes of contents in one message.
+const PIECE: usize = 48 << 10;
+/// Messages that wait for the network.
+const QUEUED: usize = 32;
+/// Time for the other node to say that it has all sessions, after the last of their bytes.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+/// Longest time without any part of a session.
+const SILENT_FOR: Duration = Duration::from_secs(30);
+/// Most bytes of a session beside the contents of its devices' memory.
+const BESIDE_MEMORY: u64 = 2 << 30;
+/// Most sessions of one lease that move together.
+const MOST_SESSIONS: u32 = 1024;
+
+/// Why the sessions of a lease have not moved.
+#[derive(Debug)]
+struct NotMoved {
+    reason: String,
+    /// Whether another node may take them.
+    elsewhere: bool,
+}
+
+impl NotMoved {
+    fn stays(reason: impl Into<String>) -> NotMoved {
+        NotMoved {
+            reason: reason.into(),
+            elsewhere: false,
+        }
+    }
+
+    fn not_taken(reason: impl Into<String>) -> NotMoved {
+        NotMoved {
+            reason: reason.into(),
+            elsewhere: true,
+        }
+    }
+}
+
+impl Managed {
+    /// Handles the manager's order to move a lease. Reports the result to the manager.
+    pub(super) fn begin_move(&self, lease: LeaseId, order: Move) {
+        let managed = self.clone();
+        tokio::spawn(async move {
+            let epoch = Epoch(order.epoch);
+            managed.0.state.lock().moved.remove(&lease);
+            let moved = managed.move_lease(lease, epoch, order).await;
+            match &moved {
+                Ok(()) => tracing::info!(?lease, "the lease has moved to another node"),
+                Err(not) => tracing::warn!(?lease, reason = not.reason, "the lease has not moved"),
+            }
+            let (reason, elsewhere) = match moved {
+                Ok(()) => (String::new(), false),
+                Err(not) => (not.reason, not.elsewhere),
+            };
+            let ended = MoveEnded {
+                lease_id: lease.0.to_vec().into(),
+                epoch: epoch.0,
+                reason,
+                elsewhere,
+            };
+            let mut state = managed.0.state.lock();
+            if let Some(manager) = &state.manager {
+                manager.push(from_node::Message::MoveEnded(ended.clone()));
+            }
+            // Repeated after the next hello, in case that this message is lost.
+            state.moved.insert(lease, ended);
+        });
+    }
+
+    async fn move_lease(&self, lease: LeaseId, epoch: Epoch, order: Move) -> Result<(), NotMoved> {
+        let serves = self.0.state.lock().grants.serves(lease, epoch);
+        if !serves {
+            return Err(NotMoved::stays("the node does not serve this grant of it"));
+        }
+        let within = Duration::from_millis(order.within_ms);
+        let target = order.target.unwrap_or_default();
+        let workers = &self.0.workers;
+        // Before any session stands still.
+        drop(self.reach(&target.addresses).await?);
+        let departing = workers.park_lease(lease, within).await;
+        let departing = departing.map_err(NotMoved::stays)?;
+        // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
+        let mut client = match self.reach(&target.addresses).await {
+            Ok(client) => client,
+            Err(not) => {
+                workers.stay(lease);
+                return Err(not);
+            }
+        };
+        let sent =
+            tokio::time::timeout(within, send(&mut client, order.credential, departing, self));
+        let sent = sent
+            .await
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")));
+        match sent {
+            Ok(()) => {
+                workers.have_left(lease);
+                Ok(())
+            }
+            Err(status) => {
+                workers.stay(lease);
+                let name = &target.name;
+                Err(NotMoved::not_taken(format!(
+                    "node {name} did not take its sessions: {}",
+                    status.message()
+                )))
+            }
+        }
+    }
+
+    async fn reach(
+        &self,
+        addresses: &[String],
+    ) -> Result<NodeClient<tonic::transport::Channel>, NotMoved> {
+        let mut last = "it has no address".to_owned();
+        for address in addresses {
+            let Some(address) = ManagerAddress::parse(address) else {
+                continue;
+            };
+            match dial::dial(&address, self.0.settings.tls.as_ref()).await {
+                Ok(channel) => return Ok(NodeClient::new(channel)),
+                Err(error) => last = error.at_node(),
+            }
+        }
+        Err(NotMoved::not_taken(format!(
+            "the other node cannot be reached: {last}"
+        )))
+    }
+
+    /// Takes over the parked sessions of a lease. `inventory` is this node's.
+    ///
+    /// # Errors
+    /// The reason for which none is taken.
+    pub(in crate::supervisor) async fn take_sessions(
+        &self,
+        mut parts: Streaming<SessionPart>,
+        inventory: &Inventory,
+        peer: Option<Peer>,
+    ) -> Result<SessionsTaken, Status> {
+        let Some(Part::Taking(taking)) = next(&mut parts).await? else {
+            return Err(Status::invalid_argument("the first part is not `taking`"));
+        };
+        version::check(taking.wire_version)
+            .map_err(|mismatch| Status::failed_precondition(mismatch.to_string()))?;
+        if taking.sessions > MOST_SESSIONS {
+            return Err(Status::resource_exhausted("too many sessions at once"));
+        }
+        let mut arrived: Vec<Arrived> = Vec::new();
+        let mut room = 0;
+        while let Some(part) = next(&mut parts).await? {
+            match part {
+                Part::Ticket(ticket) if (arrived.len() as u32) < taking.sessions => {
+                    let ticket = Ticket::from_bytes(&ticket).ok_or_else(|| {
+                        Status::invalid_argument("a session's description is damaged")
+                    })?;
+                    let admitted = self.admit(&taking.credential, &User(None));
+                    let (place, leased) =
+                        admitted.map_err(|error| Status::permission_denied(error.to_string()))?;
+                    if let Some(peer) = &peer {
+                        authentication::let_in(peer)?;
+                    }
+                    let may_use = |at: &DeviceAt| place.devices().contains_key(at);
+                    if Claim::of(inventory, may_use, None).is_some() {
+                        return Err(Status::failed_precondition(
+                            "its device is in exclusive compute mode",
+                        ));
+                    }
+                    room = BESIDE_MEMORY.saturating_add(memory_of(inventory, &leased));
+                    let contents = self.0.workers.contents_file()?;
+                    arrived.push(Arrived {
+                        ticket,
+                        contents,
+                        place,
+                        leased,
+                    });
+                }
+                Part::Contents(bytes) => {
+                    let of = arrived.last_mut();
+                    let of =
+                        of.ok_or_else(|| Status::invalid_argument("contents of no session"))?;
+                    room = room.checked_sub(bytes.len() as u64).ok_or_else(|| {
+                        Status::resource_exhausted("a session has more than its devices' memory")
+                    })?;
+                    of.contents.write_all(&bytes)?;
+                }
+                Part::Ticket(_) | Part::Taking(_) => {
+                    return Err(Status::invalid_argument("a part comes at the wrong place"));
+                }
+            }
+        }
+        if arrived.len() as u32 != taking.sessions {
+            return Err(Status::invalid_argument(
+                "the stream ends before the last session",
+            ));
+        }
+        let taken = self.0.workers.arrive(arrived);
+        taken.map_err(Status::already_exists)?;
+        Ok(SessionsTaken {})
+    }
+}
+
+async fn next(parts: &mut Streaming<SessionPart>) -> Result<Option<Part>, Status> {
+    let part = tokio::time::timeout(SILENT_FOR, parts.message()).await;
+    let part =
+        part.map_err(|_| Status::deadline_exceeded("no part of a session came in time"))??;
+    match part {
+        None => Ok(None),
+        Some(SessionPart { part: Some(part) }) => Ok(Some(part)),
+        Some(SessionPart { part: None }) => Err(Status::invalid_argument("an empty part")),
+    }
+}
+
+async fn send(
+    client: &mut NodeClient<tonic::transport::Channel>,
+    credential: bytes::Bytes,
+    departing: Vec<Departing>,
+    managed: &Managed,
+) -> Result<(), Status> {
+    let (parts, sent) = mpsc::channel(QUEUED);
+    let taking = Taking {
+        wire_version: WireVersion::CURRENT.number().into(),
+        credential,
+        sessions: u32::try_from(departing.len()).unwrap_or(u32::MAX),
+    };
+    let reading = tokio::task::spawn_blocking(move || read(&parts, taking, departing));
+    let mut request = tonic::Request::new(ReceiverStream::new(sent));
+    dial::authorize(&mut request, managed.0.settings.token.as_ref());
+    let mut taken = client.take_sessions(request).await?.into_inner();
+    let answer = async {
+        let answer = taken.next().await;
+        answer.unwrap_or_else(|| Err(Status::unavailable("the node closed the connection")))
+    };
+    tokio::pin!(answer);
+    // An answer before the last part is a refusal.
+    let read = tokio::select! {
+        answer = &mut answer => return answer.map(drop),
+        read = reading => read,
+    };
+    read.map_err(|error| Status::internal(error.to_string()))??;
+    let answer = tokio::time::timeout(TAKEN_WITHIN, answer).await;
+    answer.map_err(|_| Status::deadline_exceeded("it did not answer in time"))??;
+    Ok(())
+}
+
+// Sends all parts. The files are read on a thread that may wait for a disk.
+fn read(
+    parts: &mpsc::Sender<SessionPart>,
+    taking: Taking,
+    departing: Vec<Departing>,
+) -> std::io::Result<()> {
+    let push = |part: Part| {
+        // The call has ended, whose answer says why.
+        let _ = parts.blocking_send(SessionPart { part: Some(part) });
+    };
+    push(Part::Taking(taking));
+    for Departing {
+        ticket,
+        mut contents,
+    } in departing
+    {
+        push(Part::Ticket(ticket.to_bytes().into()));
+        contents.rewind()?;
+        while !parts.is_closed() {
+            let piece = piece(&mut contents)?;
+            if piece.is_empty() {
+                break;
+            }
+            push(Part::Contents(piece.into()));
+        }
+    }
+    Ok(())
+}
+
+fn piece(contents: &mut File) -> std::io::Result<Vec<u8>> {
+    let mut piece = Vec::with_capacity(PIECE);
+    contents.take(PIECE as u64).read_to_end(&mut piece)?;
+    Ok(piece)
+}
+
+/// Bytes of memory that a session may have on these devices.
+fn memory_of(inventory: &Inventory, leased: &[Leased]) -> u64 {
+    let memory = leased.iter().map(|of| match of.memory {
+        0 => whole_memory(inventory, of),
+        limit => limit,
+    });
+    memory.fold(0, u64::saturating_add)
+}
+
+fn whole_memory(inventory: &Inventory, of: &Leased) -> u64 {
+    let platform = inventory.platforms.get(of.platform as usize);
+    let device = platform.and_then(|platform| platform.devices.get(of.device as usize));
+    let bytes = device.and_then(|device| answer_of(&device.info, GLOBAL_MEM_SIZE));
+    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u64::from_le_bytes)
+}

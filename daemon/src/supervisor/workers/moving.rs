@@ -1,0 +1,497 @@
+//! Sessions whose lease moves to another node: parks them here, and takes those of other nodes.
+//!
+//! A session that is parked for a move waits in a file without a name, either for the other node or for its client,
+//! which comes back here if the move fails. The session keeps its place in the lease meanwhile. This module sends nothing
+//! to other nodes; `managed::moving` does.
+//!
+//! Invariants: a session that has left is not restored here, and its client hears that it has to try again. All sessions
+//! of a lease leave, or none.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Seek};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_proto::id::SessionId;
+use causeway_proto::preamble::{Introduction, Verdict};
+use rustix::fs::MemfdFlags;
+
+use super::super::managed::{LeaseId, Opened as PlaceOpened, Place, PlaceNumber};
+use super::super::parked::{KEPT, ParkedSessions, Ticket};
+use super::super::worker::Worker;
+use super::{Served, Workers, WorkersState};
+use crate::handover::Leased;
+
+/// How often the sessions of a lease that leaves are looked at, beside each end of a worker.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The sessions that move, or that have moved here and whose clients have not come yet.
+#[derive(Default)]
+pub(super) struct Moving {
+    /// Leases whose sessions are being parked and sent.
+    leaving: Vec<LeaseId>,
+    /// The files of sessions that are being parked.
+    parking: HashMap<SessionId, File>,
+    parked: HashMap<SessionId, ParkedHere>,
+}
+
+/// A session that is parked in this daemon.
+struct ParkedHere {
+    ticket: Ticket,
+    stage: Stage,
+    /// When the session came into this stage.
+    since: Instant,
+}
+
+enum Stage {
+    /// The session waits for its client.
+    Waits(Moved),
+    /// The session may be on its way to another node.
+    Leaves(Moved),
+    /// The session is at another node.
+    Left,
+}
+
+/// What a parked session needs beside its ticket to go on here.
+struct Moved {
+    contents: File,
+    place: Place,
+    leased: Vec<Leased>,
+}
+
+/// A session on its way to another node.
+pub(in super::super) struct Departing {
+    pub(in super::super) ticket: Ticket,
+    pub(in super::super) contents: File,
+}
+
+/// A session that has come from another node.
+pub(in super::super) struct Arrived {
+    pub(in super::super) ticket: Ticket,
+    pub(in super::super) contents: File,
+    pub(in super::super) place: Place,
+    pub(in super::super) leased: Vec<Leased>,
+}
+
+impl Moving {
+    /// Whether the sessions of a lease are leaving, so that none may open.
+    pub(super) fn leaves(&self, lease: LeaseId) -> bool {
+        self.leaving.contains(&lease)
+    }
+
+    /// Takes a session whose worker has ended. Returns whether the worker has parked it for a move.
+    pub(super) fn takes(
+        &mut self,
+        id: SessionId,
+        served: &mut Served,
+        ticket: Option<Ticket>,
+    ) -> bool {
+        let contents = self.parking.remove(&id);
+        let (Some(contents), Some(_), Some(ticket)) = (contents, served.worker.parked(), ticket)
+        else {
+            return false;
+        };
+        let Some(place) = served.place.take() else {
+            return false;
+        };
+        let leaves = self.leaves(place.lease());
+        let moved = Moved {
+            contents,
+            place,
+            leased: std::mem::take(&mut served.leased),
+        };
+        let stage = match leaves {
+            true => Stage::Leaves(moved),
+            false => Stage::Waits(moved),
+        };
+        let since = Instant::now();
+        self.parked.insert(
+            id,
+            ParkedHere {
+                ticket,
+                stage,
+                since,
+            },
+        );
+        true
+    }
+
+    /// The sessions of a lease that are parked here.
+    fn of_lease(&self, lease: LeaseId) -> impl Iterator<Item = SessionId> + '_ {
+        let is_its = move |of: &ParkedHere| of.place().is_some_and(|place| place.lease() == lease);
+        let parked = self.parked.iter();
+        parked.filter(move |(_, of)| is_its(of)).map(|(id, _)| *id)
+    }
+
+    /// Notes that the sessions of a lease leave. Those that are parked already wait no longer.
+    fn leave(&mut self, lease: LeaseId) {
+        self.leaving.push(lease);
+        for id in self.of_lease(lease).collect::<Vec<_>>() {
+            if let Some(of) = self.parked.get_mut(&id) {
+                of.since = Instant::now();
+                of.stage = match std::mem::replace(&mut of.stage, Stage::Left) {
+                    Stage::Waits(moved) => Stage::Leaves(moved),
+                    other => other,
+                };
+            }
+        }
+    }
+
+    /// Lets the sessions of a lease wait for their clients here.
+    fn stay(&mut self, lease: LeaseId) {
+        self.leaving.retain(|of| *of != lease);
+        for id in self.of_lease(lease).collect::<Vec<_>>() {
+            if let Some(of) = self.parked.get_mut(&id) {
+                of.since = Instant::now();
+                of.stage = match std::mem::replace(&mut of.stage, Stage::Left) {
+                    Stage::Leaves(moved) | Stage::Waits(moved) => Stage::Waits(moved),
+                    Stage::Left => Stage::Left,
+                };
+            }
+        }
+    }
+
+    /// Removes the sessions with these places. The caller drops them when the table is unlocked.
+    pub(super) fn end_places(
+        &mut self,
+        places: &[PlaceNumber],
+    ) -> Vec<(SessionId, Ticket, Box<dyn Send>)> {
+        let is_its = |of: &ParkedHere| {
+            let number = of.place().map(Place::number);
+            number.is_some_and(|number| places.contains(&number))
+        };
+        let ended = self.parked.extract_if(|_, of| is_its(of));
+        let ended =
+            ended.map(|(id, of)| (id, of.ticket.clone(), Box::new(of.stage) as Box<dyn Send>));
+        ended.collect()
+    }
+}
+
+impl ParkedHere {
+    fn place(&self) -> Option<&Place> {
+        match &self.stage {
+            Stage::Waits(moved) | Stage::Leaves(moved) => Some(&moved.place),
+            Stage::Left => None,
+        }
+    }
+}
+
+impl Workers {
+    /// Returns for how long a client may wait while its leased session moves to another node, of the time that it asks
+    /// for.
+    pub(in super::super) fn grants_move(&self, asked: Duration) -> Duration {
+        asked.min(KEPT)
+    }
+
+    /// Makes a file without a name for the contents of a session.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub(in super::super) fn contents_file(&self) -> io::Result<File> {
+        contents_file(self.0.state.lock().parked.files.as_ref())
+    }
+
+    /// Parks all sessions of a lease within this time.
+    ///
+    /// # Errors
+    /// The reason why a session cannot move. The lease's sessions then go on here.
+    pub(in super::super) async fn park_lease(
+        &self,
+        lease: LeaseId,
+        within: Duration,
+    ) -> Result<Vec<Departing>, String> {
+        let until = Instant::now() + within;
+        let workers = self.ask_to_park(lease)?;
+        let parked = self.wait_until_parked(&workers, until).await;
+        let departing =
+            parked.and_then(|()| self.departing(lease).map_err(|error| error.to_string()));
+        if departing.is_err() {
+            self.0.state.lock().moving.stay(lease);
+            workers
+                .iter()
+                .for_each(|(id, _)| self.forget_when_parked(*id));
+        }
+        departing
+    }
+
+    fn ask_to_park(&self, lease: LeaseId) -> Result<Vec<(SessionId, Arc<Worker>)>, String> {
+        let template = self.assignment(None);
+        let mut workers = Vec::new();
+        let mut state = self.0.state.lock();
+        if state.moving.leaves(lease) {
+            return Err("it is moving already".to_owned());
+        }
+        let is_its = |of: &Served| {
+            of.place
+                .as_ref()
+                .is_some_and(|place| place.lease() == lease)
+        };
+        for (id, served) in state.sessions.iter().filter(|(_, of)| is_its(of)) {
+            if let Some(why) = why_never(served) {
+                return Err(why.to_owned());
+            }
+            workers.push((*id, Arc::clone(&served.worker)));
+        }
+        state.parked.template(template);
+        let directory = state.parked.files.clone();
+        for (id, worker) in &workers {
+            let asked = contents_file(directory.as_ref()).and_then(|file| {
+                worker.park(file.try_clone()?.into())?;
+                state.moving.parking.insert(*id, file);
+                Ok(())
+            });
+            if let Err(error) = asked {
+                return Err(format!(
+                    "the contents of a session cannot be written: {error}"
+                ));
+            }
+        }
+        state.moving.leave(lease);
+        Ok(workers)
+    }
+
+    async fn wait_until_parked(
+        &self,
+        workers: &[(SessionId, Arc<Worker>)],
+        until: Instant,
+    ) -> Result<(), String> {
+        loop {
+            let reaped = self.0.reaped.notified();
+            {
+                let state = self.0.state.lock();
+                if workers
+                    .iter()
+                    .all(|(id, _)| !state.sessions.contains_key(id))
+                {
+                    return Ok(());
+                }
+            }
+            let refused = workers.iter().find(|(_, of)| !of.is_parking());
+            if let Some((_, worker)) = refused {
+                return Err(worker.not_parked().unwrap_or("the session ends").to_owned());
+            }
+            if Instant::now() >= until {
+                return Err(
+                    "its commands have not ended in time, or its program was away".to_owned(),
+                );
+            }
+            let _ = tokio::time::timeout(LOOK_EVERY, reaped).await;
+        }
+    }
+
+    fn departing(&self, lease: LeaseId) -> io::Result<Vec<Departing>> {
+        let state = self.0.state.lock();
+        let ids = state.moving.of_lease(lease);
+        let departing = ids.filter_map(|id| match state.moving.parked.get(&id) {
+            Some(ParkedHere {
+                ticket,
+                stage: Stage::Leaves(moved),
+                ..
+            }) => Some(moved.contents.try_clone().map(|contents| Departing {
+                ticket: ticket.clone(),
+                contents,
+            })),
+            _ => None,
+        });
+        departing.collect()
+    }
+
+    /// Notes that the sessions of a lease are at another node.
+    pub(in super::super) fn have_left(&self, lease: LeaseId) {
+        let mut left = Vec::new();
+        {
+            let mut state = self.0.state.lock();
+            state.moving.leaving.retain(|of| *of != lease);
+            for id in state.moving.of_lease(lease).collect::<Vec<_>>() {
+                if let Some(of) = state.moving.parked.get_mut(&id) {
+                    tracing::info!(session = ?id, "the session has moved to another node");
+                    left.push(std::mem::replace(&mut of.stage, Stage::Left));
+                    of.since = Instant::now();
+                    self.forget_later(id, of.since);
+                }
+            }
+        }
+        // Dropping a place locks the table of grants.
+        drop(left);
+    }
+
+    /// Lets the sessions of a lease that was not moved go on here.
+    pub(in super::super) fn stay(&self, lease: LeaseId) {
+        let mut state = self.0.state.lock();
+        state.moving.stay(lease);
+        for id in state.moving.of_lease(lease) {
+            if let Some(of) = state.moving.parked.get(&id) {
+                self.forget_later(id, of.since);
+            }
+        }
+    }
+
+    /// Takes sessions of another node, whose clients come here next.
+    ///
+    /// # Errors
+    /// A session of the same id is here already. None is taken then.
+    pub(in super::super) fn arrive(&self, arrived: Vec<Arrived>) -> Result<(), &'static str> {
+        let mut sessions = Vec::new();
+        for of in arrived {
+            let id = of
+                .ticket
+                .assignment()
+                .ok_or("a session's description is damaged")?
+                .id;
+            sessions.push((id, of));
+        }
+        let mut state = self.0.state.lock();
+        let is_here = |(id, _): &(SessionId, Arrived)| {
+            let parked = state.moving.parked.get(id);
+            // The session was here before and has left.
+            let is_parked = parked.is_some_and(|of| !matches!(of.stage, Stage::Left));
+            is_parked || state.sessions.contains_key(id)
+        };
+        if sessions.iter().any(is_here) {
+            return Err("a session of this id is here already");
+        }
+        for (id, of) in sessions {
+            tracing::info!(session = ?id, lease = ?of.place.lease(), "a session has come from another node");
+            let moved = Moved {
+                contents: of.contents,
+                place: of.place,
+                leased: of.leased,
+            };
+            let parked = ParkedHere {
+                ticket: of.ticket,
+                stage: Stage::Waits(moved),
+                since: Instant::now(),
+            };
+            self.forget_later(id, parked.since);
+            state.moving.parked.insert(id, parked);
+        }
+        Ok(())
+    }
+
+    // A session may be parked only after its lease was to move.
+    fn forget_when_parked(&self, id: SessionId) {
+        let workers = self.clone();
+        tokio::spawn(async move {
+            workers
+                .until(|state| !state.sessions.contains_key(&id))
+                .await;
+            let state = workers.0.state.lock();
+            if let Some(of) = state.moving.parked.get(&id) {
+                workers.forget_later(id, of.since);
+            }
+        });
+    }
+
+    // Forgets a session that stays in its stage for too long.
+    fn forget_later(&self, id: SessionId, since: Instant) {
+        let workers = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(KEPT).await;
+            let mut state = workers.0.state.lock();
+            let is_it = |of: &ParkedHere| of.since == since;
+            if !state.moving.parked.get(&id).is_some_and(is_it) {
+                return;
+            }
+            let forgotten = state.moving.parked.remove(&id);
+            if let Some(of) = forgotten.as_ref().filter(|of| of.place().is_some()) {
+                state.refuse(
+                    id,
+                    &of.ticket,
+                    "the session was moved; its program has not come back in time".to_owned(),
+                );
+            }
+            drop(state);
+            drop(forgotten);
+        });
+    }
+
+    /// Returns the worker of the session that a connection names. Opens the session again if it is parked.
+    pub(super) fn worker_of(&self, preamble: &Introduction) -> Result<Arc<Worker>, Verdict> {
+        let (worker, place) = {
+            let mut state = self.0.state.lock();
+            if let Some(worker) = state.worker_for(preamble) {
+                return Ok(worker);
+            }
+            match self.restore_moved(&mut state, preamble) {
+                Some(restored) => restored?,
+                None => return self.restore(&mut state, preamble),
+            }
+        };
+        // The table of grants may end the session at once, which locks this table.
+        place.tell();
+        Ok(worker)
+    }
+
+    /// Opens the session that a connection names, if it is parked for or after a move. `None`: there is none.
+    fn restore_moved(
+        &self,
+        state: &mut WorkersState,
+        preamble: &Introduction,
+    ) -> Option<Result<(Arc<Worker>, PlaceOpened), Verdict>> {
+        let mut ids = state.moving.parked.keys();
+        let id = ids.find(|id| preamble.is_for(id)).copied()?;
+        let waits = |of: &ParkedHere| matches!(of.stage, Stage::Waits(_));
+        if state.draining || !state.moving.parked.get(&id).is_some_and(waits) {
+            return Some(Err(Verdict::Parked));
+        }
+        let parked = state.moving.parked.remove(&id)?;
+        let Stage::Waits(mut moved) = parked.stage else {
+            return None;
+        };
+        let (ticket, opened) = (parked.ticket, moved.place.opened());
+        let restored = (moved.contents.rewind().map_err(Into::into)).and_then(|()| {
+            self.open_parked_with(
+                state,
+                id,
+                &ticket,
+                moved.contents,
+                Some((moved.place, moved.leased)),
+            )
+        });
+        let worker = restored.map_err(|error| error.to_string());
+        let worker = worker.and_then(|()| {
+            state
+                .worker_for(preamble)
+                .ok_or_else(|| "a replay".to_owned())
+        });
+        Some(match worker {
+            Ok(worker) => Ok((worker, opened)),
+            Err(reason) => {
+                state.refuse(id, &ticket, reason);
+                Err(Verdict::UnknownSession)
+            }
+        })
+    }
+}
+
+/// Returns why a session never moves, or not now.
+fn why_never(served: &Served) -> Option<&'static str> {
+    match (served.moves.is_zero(), served.host) {
+        (true, Some(_)) => Some("a session shares its process with others ([sharing] together)"),
+        (true, None) => Some(
+            "a session's library is of an older version, does not resume, or waits for no restart (`restart` in \
+             servers.toml), or its device is in exclusive mode",
+        ),
+        (false, _) if served.worker.is_parking() => {
+            Some("an earlier attempt to park a session has not ended")
+        }
+        (false, _) => None,
+    }
+}
+
+fn contents_file(directory: Option<&ParkedSessions>) -> io::Result<File> {
+    match directory {
+        Some(files) => files.nameless(),
+        None => Ok(rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?.into()),
+    }
+}
+
+impl ParkedSessions {
+    fn nameless(&self) -> io::Result<File> {
+        let id = SessionId(rand::random());
+        let file = self.contents(&id)?;
+        self.discard(&id);
+        Ok(file)
+    }
+}

@@ -1,0 +1,370 @@
+//! Moves leases from a node that is drained to equal free units of another node.
+//!
+//! A move is a second grant of the same lease, with a new epoch, in [`Phase::Moving`]. Its node acknowledges it, and
+//! then the old node is asked to move its sessions there. If the old node says that they have moved, the new grant is
+//! the lease's, and the old one is withdrawn. If anything fails before, the new grant is withdrawn, and the old one goes
+//! on as if nothing had happened.
+//!
+//! Moves are not durable: after a restart of the manager, the nodes withdraw the new grants that it does not know.
+//! Invariants: until the move is complete, only the old grant is the lease's for its client and the store. The units of
+//! both grants are taken. The lease counts once for its quotas.
+
+use std::collections::BTreeMap;
+
+use super::action::{Action, EndReason, Grant, GrantedUnit, UnitsMoved};
+use super::event::{GrantReport, MoveResult};
+use super::holding::{GrantPart, Holding, PartState, Phase};
+use super::id::{Epoch, LeaseId};
+use super::manager::{Manager, Standing};
+use crate::inventory::NodeId;
+use crate::time::{Span, Time};
+
+/// Longest time of a move without a deadline of the administrator.
+const LONGEST: Span = Span::seconds(600);
+/// Why a lease of several nodes stays.
+const SEVERAL: &str = "it has devices of several nodes, which cannot move one by one";
+/// Why a lease waits.
+const NO_TARGET: &str = "no equal device is free at the same place of another node";
+
+/// What becomes of the leases of a node that they are to leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Leaving {
+    /// When the leases that are still there end.
+    pub(super) until: Option<Time>,
+    /// The leases that were there when the administrator asked for it.
+    pub(super) leases: BTreeMap<LeaseId, Departure>,
+}
+
+/// What becomes of one lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Departure {
+    /// The lease waits for free units.
+    Waits(String),
+    /// The lease is being moved to this node.
+    Moves(NodeId),
+    /// The lease has moved to this node.
+    Moved(NodeId),
+    /// The lease goes on where it is.
+    Stays(String),
+    /// The lease has ended.
+    Ended,
+}
+
+impl Manager {
+    /// Moves all leases of a node, and ends those that are still there after `within`.
+    pub(super) fn migrate(&mut self, id: NodeId, within: Option<Span>) {
+        let until = within.map(|within| self.now.after(within));
+        let Some(node) = self.nodes.get(&id).filter(|node| node.draining) else {
+            return;
+        };
+        let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
+        let mut leases = BTreeMap::new();
+        for epoch in epochs {
+            // A lease that is just moving here is not there yet.
+            if let Some(of) = self.grants.get(&epoch).filter(|of| of.is_live()) {
+                let departure = match self.moves.get(&epoch) {
+                    Some(to) => Departure::Moves(self.target_of(*to)),
+                    None => Departure::Waits(NO_TARGET.to_owned()),
+                };
+                leases.insert(of.demand.lease, departure);
+            }
+        }
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.leaving = Some(Leaving { until, leases });
+        }
+        self.chance = true;
+        self.arm_node(id);
+    }
+
+    /// What becomes of the leases of a node that was to be left.
+    #[must_use]
+    pub fn leaving(&self, node: NodeId) -> Vec<(LeaseId, Departure)> {
+        let leaving = self.nodes.get(&node).and_then(|of| of.leaving.as_ref());
+        let leases = leaving.into_iter().flat_map(|of| &of.leases);
+        let now = |lease: &LeaseId, of: &Departure| match of {
+            Departure::Moved(_) => of.clone(),
+            _ if !self.leases.contains_key(lease) => Departure::Ended,
+            _ => of.clone(),
+        };
+        leases.map(|(lease, of)| (*lease, now(lease, of))).collect()
+    }
+
+    /// Begins the moves for which units may be free.
+    pub(super) fn begin_moves(&mut self) {
+        let waiting = self.nodes.iter().flat_map(|(id, node)| {
+            let leases = node.leaving.iter().flat_map(|of| &of.leases);
+            let waiting = leases.filter(|(_, of)| matches!(of, Departure::Waits(_)));
+            waiting.map(|(lease, _)| (*id, *lease))
+        });
+        for (node, lease) in waiting.collect::<Vec<_>>() {
+            let departure = match self.begin_move(node, lease) {
+                Ok(target) => Departure::Moves(target),
+                Err(departure) => departure,
+            };
+            self.departs(node, lease, departure);
+        }
+    }
+
+    // Offers a lease's grant of a node to another node, and returns that.
+    fn begin_move(&mut self, id: NodeId, lease: LeaseId) -> Result<NodeId, Departure> {
+        let Some(Standing::Granted(from)) = self.leases.get(&lease).copied() else {
+            return Err(Departure::Ended);
+        };
+        let old = self.grants.get(&from).filter(|of| of.is_live());
+        let old = old.ok_or(Departure::Ended)?;
+        let mut there = old.parts.iter().filter(|of| of.state != PartState::Gone);
+        let (Some(part), None) = (there.next(), there.next()) else {
+            return Err(Departure::Stays(SEVERAL.to_owned()));
+        };
+        if part.node != id {
+            return Err(Departure::Ended);
+        }
+        let units: Vec<_> = part.units.iter().map(|of| of.unit).collect();
+        let chosen = self.cluster.choose_equal(id, &units);
+        let chosen = chosen.ok_or_else(|| Departure::Waits(NO_TARGET.to_owned()))?;
+        let Some(target) = chosen.first().map(|of| of.node) else {
+            return Err(Departure::Ended);
+        };
+        let (demand, limit, ends) = (old.demand.clone(), old.limit, old.ends);
+        let (since, mut moved) = (old.since, old.moved.clone());
+        moved.push(UnitsMoved {
+            from: (id, units),
+            to: (target, chosen.iter().map(|of| of.unit).collect()),
+        });
+        let epoch = self.next_epoch();
+        for of in &chosen {
+            self.cluster.take(of.node, of.unit);
+        }
+        if let Some(node) = self.nodes.get_mut(&target) {
+            node.grants.insert(epoch);
+        }
+        let timing = &self.policy.timing;
+        let granted = chosen.iter().map(|of| GrantedUnit {
+            unit: of.unit,
+            memory_limit: of.limit,
+        });
+        let grant = Grant {
+            node: target,
+            lease,
+            epoch,
+            user: demand.party.user.clone(),
+            units: granted.collect(),
+            limit: ends.map(|ends| ends.since(self.now)),
+            autonomy: timing.autonomy,
+            resume: timing.resume,
+        };
+        let holding = Holding {
+            epoch,
+            demand,
+            queued: None,
+            phase: Phase::Moving {
+                from,
+                until: self.now.after(timing.acknowledge),
+            },
+            // The old part counts until the move is complete.
+            parts: vec![GrantPart {
+                node: target,
+                units: chosen,
+                state: PartState::Asked,
+                sessions: 0,
+                counted: false,
+                promised: Span(0),
+            }],
+            limit,
+            ends,
+            since,
+            moved,
+        };
+        self.act(Action::Grant(grant));
+        self.grants.insert(epoch, holding);
+        self.moves.insert(from, epoch);
+        self.arm_grant(epoch);
+        Ok(target)
+    }
+
+    /// The new node serves its grant: asks the old one to move its sessions there.
+    pub(super) fn move_ready(&mut self, epoch: Epoch) {
+        let Some((from, node)) = self.source_of(epoch) else {
+            return;
+        };
+        let until = self.nodes.get(&node).and_then(|of| of.leaving.as_ref());
+        let until = until.and_then(|of| of.until);
+        let until = until.unwrap_or_else(|| self.now.after(LONGEST));
+        let Some(holding) = self.grants.get_mut(&epoch) else {
+            return;
+        };
+        // The old node answers within this time. The margin is for the answer's way.
+        holding.phase = Phase::Moving { from, until };
+        let lease = holding.demand.lease;
+        let within = Span(until.since(self.now).0.saturating_sub(1_000).max(1));
+        let target = holding.granted(self.skew);
+        self.act(Action::Move {
+            node,
+            lease,
+            epoch: from,
+            target,
+            within,
+        });
+        self.arm_grant(epoch);
+    }
+
+    /// The old node has moved its sessions, or has not.
+    pub(super) fn move_ended(&mut self, word: GrantReport, result: MoveResult) {
+        let Some(epoch) = self.moves.get(&word.epoch).copied() else {
+            return;
+        };
+        let source = self.source_of(epoch);
+        let is_its = |of: &Holding| of.demand.lease == word.lease;
+        if source != Some((word.epoch, word.node)) || !self.grants.get(&epoch).is_some_and(is_its) {
+            return;
+        }
+        match result {
+            MoveResult::Moved => self.complete_move(word.epoch, epoch),
+            MoveResult::Stays(reason) => self.abandon_move(epoch, Departure::Stays(reason)),
+            MoveResult::NotTaken(reason) => {
+                // Before the next attempt, which must not choose this node at once.
+                self.distrust(self.target_of(epoch));
+                self.abandon_move(epoch, Departure::Waits(reason));
+            }
+        }
+    }
+
+    fn complete_move(&mut self, from: Epoch, to: Epoch) {
+        let lease_until = self.now.after(self.policy.timing.lease);
+        let serves = |of: &Holding| of.parts.iter().all(|of| of.state == PartState::Serving);
+        if !self.grants.get(&to).is_some_and(serves) {
+            return;
+        }
+        let Some(old) = self.grants.get_mut(&from).filter(|of| of.is_live()) else {
+            return;
+        };
+        let phase = match old.phase {
+            Phase::Reserved { until } => Phase::Reserved { until },
+            // The sessions are counted anew, by the new node.
+            _ => Phase::Active { until: lease_until },
+        };
+        let source = old.parts.iter_mut();
+        let source = source.filter(|of| of.state != PartState::Gone);
+        let (mut counted, mut promised, mut left) = (false, Span(0), None);
+        for part in source {
+            counted |= std::mem::take(&mut part.counted);
+            promised.0 += std::mem::take(&mut part.promised).0;
+            left = Some(part.node);
+        }
+        let Some(new) = self.grants.get_mut(&to) else {
+            return;
+        };
+        new.phase = phase;
+        let lease = new.demand.lease;
+        if let Some(part) = new.parts.first_mut() {
+            (part.counted, part.promised) = (counted, promised);
+        }
+        let target = new.parts.first().map(|of| of.node);
+        let outcome = new.outcome(self.skew);
+        self.moves.remove(&from);
+        self.leases.insert(lease, Standing::Granted(to));
+        self.store_lease(to);
+        // No client has the old grant any more, so its end is nobody's news.
+        self.wind_up(from, None);
+        self.arm_grant(to);
+        if let (Some(source), Some(target)) = (left, target) {
+            self.departs(source, lease, Departure::Moved(target));
+            self.act(Action::Moved {
+                lease,
+                from: source,
+                to: target,
+                outcome,
+            });
+        }
+    }
+
+    /// The new node does not serve its grant, or not in time: another one may.
+    pub(super) fn move_failed(&mut self, epoch: Epoch) {
+        self.abandon_move(epoch, Departure::Waits(NO_TARGET.to_owned()));
+    }
+
+    fn abandon_move(&mut self, epoch: Epoch, departure: Departure) {
+        let source = self.source_of(epoch);
+        let lease = self.grants.get(&epoch).map(|of| of.demand.lease);
+        self.drop_move(epoch);
+        if let (Some((_, node)), Some(lease)) = (source, lease) {
+            self.departs(node, lease, departure);
+        }
+        self.chance = true;
+    }
+
+    /// Withdraws the new grant of a move.
+    fn drop_move(&mut self, epoch: Epoch) {
+        let Some(Phase::Moving { from, .. }) = self.grants.get(&epoch).map(|of| of.phase) else {
+            return;
+        };
+        self.moves.remove(&from);
+        self.wind_up(epoch, None);
+    }
+
+    /// A lease ends, so its move does too.
+    pub(super) fn end_move_of(&mut self, from: Epoch) {
+        if let Some(to) = self.moves.get(&from).copied() {
+            self.abandon_move(to, Departure::Ended);
+        }
+    }
+
+    /// Ends what is still on a node when the time for leaving it is over.
+    pub(super) fn leaving_due(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        let Some(leaving) = node.leaving.as_mut() else {
+            return;
+        };
+        if leaving.until.take_if(|until| *until <= self.now).is_none() {
+            return;
+        }
+        let leases: Vec<LeaseId> = leaving.leases.keys().copied().collect();
+        for lease in leases {
+            let Some(Standing::Granted(epoch)) = self.leases.get(&lease).copied() else {
+                continue;
+            };
+            let Some(holding) = self.grants.get_mut(&epoch) else {
+                continue;
+            };
+            let parts = holding.parts.iter();
+            let others = parts.filter(|of| of.state != PartState::Gone && of.node != id);
+            let is_alone = others.count() == 0;
+            let Some(part) = holding.part(id).filter(|of| of.state != PartState::Gone) else {
+                continue;
+            };
+            if is_alone {
+                self.end(epoch, EndReason::Drained);
+            } else {
+                // The lease goes on with its other nodes, once this one says that it has withdrawn it.
+                part.state = PartState::Withdrawing;
+                self.withdraw(id, lease, epoch, Some(EndReason::Drained));
+            }
+            self.departs(id, lease, Departure::Ended);
+        }
+    }
+
+    // The grant from which another one takes over, and its node.
+    fn source_of(&self, epoch: Epoch) -> Option<(Epoch, NodeId)> {
+        let Phase::Moving { from, .. } = self.grants.get(&epoch)?.phase else {
+            return None;
+        };
+        let parts = self.grants.get(&from)?.parts.iter();
+        let mut there = parts.filter(|of| of.state != PartState::Gone);
+        there.next().map(|of| (from, of.node))
+    }
+
+    fn target_of(&self, epoch: Epoch) -> NodeId {
+        let holding = self.grants.get(&epoch);
+        let part = holding.and_then(|of| of.parts.first());
+        part.map_or(NodeId([0; 16]), |of| of.node)
+    }
+
+    fn departs(&mut self, node: NodeId, lease: LeaseId, departure: Departure) {
+        let leaving = self.nodes.get_mut(&node).and_then(|of| of.leaving.as_mut());
+        if let Some(entry) = leaving.and_then(|of| of.leases.get_mut(&lease)) {
+            *entry = departure;
+        }
+    }
+}
