@@ -74,7 +74,10 @@ impl Effect {
                 Action::Welcome { .. }
                 | Action::Withdraw { .. }
                 | Action::Ended { .. }
-                | Action::Reduced { .. },
+                | Action::Reduced { .. }
+                // The node that the sessions leave serves them no longer.
+                | Action::Move { .. }
+                | Action::Moved { .. },
             ) => true,
             Effect::Act(Action::Tell { outcome, .. }) | Effect::Answer(_, _, outcome) => matches!(
                 outcome,
