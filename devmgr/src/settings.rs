@@ -217,6 +217,11 @@ pub enum BadSettings {
          or --insecure"
     )]
     ExposedEtcd(String),
+    /// Standbys would name an address that leads nowhere.
+    #[error(
+        "store = \"etcd\" with {0} in listen needs advertise in manager.toml: others cannot reach that address"
+    )]
+    NoAdvertise(SocketAddr),
     /// Half of a pair of settings for etcd.
     #[error("[etcd] needs both {0}, or neither")]
     HalfEtcd(&'static str),
@@ -274,6 +279,13 @@ impl Settings {
             visible: table.privacy.visible,
             policy: policy(file)?,
         };
+        let first = settings.listen.first();
+        if let Some(&first) = first.filter(|at| at.ip().is_unspecified())
+            && settings.etcd.is_some()
+            && settings.advertise.is_none()
+        {
+            return Err(BadSettings::NoAdvertise(first));
+        }
         let metrics = settings.metrics.filter(|at| !is_loopback(at));
         if let Some(exposed) = metrics
             && settings.tls.is_none()
@@ -605,6 +617,9 @@ mod tests {
             let refused = combine(&Flags::default(), &format!("{ETCD}{table}")).unwrap_err();
             assert!(refused.contains(cure), "{table}: {refused}");
         }
+        let anywhere = "listen = [\"0.0.0.0\"]\ninsecure = true\nstore = \"etcd\"\n[etcd]\nendpoints = [\"http://localhost:1\"]";
+        let refused = combine(&Flags::default(), anywhere).unwrap_err();
+        assert!(refused.contains("needs advertise"), "{refused}");
         let none = combine(&Flags::default(), "store = \"etcd\"").unwrap_err();
         assert!(none.contains("[etcd]"), "{none}");
     }
