@@ -398,11 +398,16 @@ fn etcd(file: &ConfigFile, insecure: bool) -> Result<Access, BadSettings> {
         .map(|of| of.get_ref().clone())
         .collect();
     let has_tls = endpoints.iter().any(|url| url.starts_with("https://"));
-    Ok(Access {
-        tls: has_tls.then(|| Tls {
-            ca: table.ca.clone(),
+    let tls = match (&table.ca, has_tls) {
+        (Some(ca), true) => Some(Tls {
+            ca: ca.clone(),
             identity,
         }),
+        (None, true) => return Err(BadSettings::HalfEtcd("https endpoints and ca")),
+        (_, false) => None,
+    };
+    Ok(Access {
+        tls,
         endpoints,
         prefix,
         login,

@@ -1,12 +1,20 @@
 //! How etcd is reached: endpoints, TLS, credentials, and the prefix of all keys.
 //!
-//! Files are read when a connection is opened, not before: renewed ones count from the next connection on.
-//! Invariant: an [`Access`] names at least one endpoint.
+//! Files are read when a client is made, not before: renewed ones count from the next client on. Invariant: an
+//! [`Access`] names at least one endpoint, and has TLS if one of them needs it.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
-use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
+use causeway_security::{ClientTls, secure};
+use etcd_client::{Channel, Client, ConnectOptions};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tonic::transport::{Endpoint, Uri};
+use tower::service_fn;
 
+use super::client::{CONNECTS_WITHIN, PING_EVERY, PING_WITHIN};
 use super::fault::Fault;
 use crate::time::Span;
 
@@ -26,45 +34,84 @@ pub struct Access {
 }
 
 /// TLS to etcd.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// The CA of the members' certificates.
-    pub ca: Option<PathBuf>,
+    pub ca: PathBuf,
     /// This manager's certificate and key, if etcd wants one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
+/// A connection to etcd, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
 impl Access {
-    /// The options of a new connection.
-    pub(super) fn options(&self) -> Result<ConnectOptions, Fault> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(super::client::CONNECTS_WITHIN)
-            .with_keep_alive(super::client::PING_EVERY, super::client::PING_WITHIN)
-            .with_keep_alive_while_idle(true)
-            // Without it, a member that is cut off from the others serves watches for ever.
-            .with_require_leader(true);
-        if let Some(tls) = &self.tls {
-            let mut of = TlsOptions::new();
-            if let Some(ca) = &tls.ca {
-                of = of.ca_certificate(Certificate::from_pem(read(ca)?));
+    /// A client of the member with this number. It connects with the first call.
+    pub(super) async fn client(&self, at: usize) -> Result<Client, Fault> {
+        let url = &self.endpoints[at];
+        let refused = |error| Fault::Refused {
+            endpoint: url.clone(),
+            error,
+        };
+        let uri: Uri = url
+            .parse()
+            .map_err(|error| refused(etcd_client::Error::InvalidUri(error)))?;
+        let host = uri.host().unwrap_or_default();
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        let port = uri.port_u16().unwrap_or(2379);
+        let tls = match &self.tls {
+            Some(tls) if uri.scheme_str() == Some("https") => {
+                let identity = tls.identity.as_ref();
+                let identity = identity.map(|(certificate, key)| (&**certificate, &**key));
+                Some(ClientTls::load(&tls.ca, identity)?)
             }
-            if let Some((certificate, key)) = &tls.identity {
-                of = of.identity(Identity::from_pem(read(certificate)?, read(key)?));
-            }
-            options = options.with_tls(of);
-        }
-        if let Some((user, file)) = &self.login {
-            let password = read(file)?;
-            let password = String::from_utf8_lossy(&password);
-            options = options.with_user(user, password.trim_end_matches(['\r', '\n']));
-        }
-        Ok(options)
+            _ => None,
+        };
+        let connector = service_fn(move |_: Uri| {
+            let (tls, host) = (tls.clone(), host.clone());
+            async move { connect(tls.as_ref(), &host, port).await.map(TokioIo::new) }
+        });
+        // TLS is the connector's, so that tonic has nothing to do with it.
+        let endpoint = Endpoint::from_shared(format!(
+            "http://{}",
+            uri.authority().map_or("", |of| of.as_str())
+        ));
+        let channel = endpoint
+            .map_err(|error| refused(error.into()))?
+            .connect_timeout(CONNECTS_WITHIN)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_WITHIN)
+            .keep_alive_while_idle(true)
+            .connect_with_connector_lazy(connector);
+        let client = Client::from_channel(Channel::Tonic(channel), Some(self.options()?)).await;
+        client.map_err(refused)
+    }
+
+    fn options(&self) -> Result<ConnectOptions, Fault> {
+        // Without a leader of its own, a member that is cut off from the others serves watches for ever.
+        let options = ConnectOptions::new().with_require_leader(true);
+        let Some((user, file)) = &self.login else {
+            return Ok(options);
+        };
+        let password = std::fs::read_to_string(file).map_err(|error| Fault::File {
+            path: file.clone(),
+            error,
+        })?;
+        Ok(options.with_user(user, password.trim_end_matches(['\r', '\n'])))
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    std::fs::read(path).map_err(|error| Fault::File {
-        path: path.to_owned(),
-        error,
-    })
+async fn connect(tls: Option<&ClientTls>, host: &str, port: u16) -> io::Result<Box<dyn Stream>> {
+    let socket = TcpStream::connect((host, port)).await?;
+    socket.set_nodelay(true)?;
+    let Some(tls) = tls else {
+        return Ok(Box::new(socket));
+    };
+    let secured = secure(tls.handshake(host)?, socket, &[]).await;
+    Ok(Box::new(secured.map_err(io::Error::other)?))
 }

@@ -115,17 +115,15 @@ impl Etcd {
         asked
     }
 
-    async fn client(&self, at: usize) -> Result<Client, Fault> {
+    /// A client of the member with this number, for calls that nothing else here makes.
+    ///
+    /// # Errors
+    /// [`Fault`]
+    pub async fn client(&self, at: usize) -> Result<Client, Fault> {
         if let Some(client) = self.shared.clients.lock()[at].clone() {
             return Ok(client);
         }
-        let endpoint = &self.shared.access.endpoints[at];
-        let options = self.shared.access.options()?;
-        let connected = Client::connect([endpoint], Some(options)).await;
-        let client = connected.map_err(|error| Fault::Refused {
-            endpoint: endpoint.clone(),
-            error,
-        })?;
+        let client = self.shared.access.client(at).await?;
         self.shared.clients.lock()[at] = Some(client.clone());
         Ok(client)
     }

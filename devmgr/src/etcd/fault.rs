@@ -18,6 +18,9 @@ pub enum Fault {
         /// The cause.
         error: std::io::Error,
     },
+    /// A file for TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] causeway_security::BadFile),
     /// A member did not answer.
     #[error("etcd at {endpoint} did not answer within {} ms", limit.as_millis())]
     Late {

@@ -133,7 +133,7 @@ pub enum Why {
     #[error("stepped down")]
     SteppedDown,
     /// The process ends.
-    #[error("stopped")]
+    #[error("the manager was told to stop")]
     Stopped,
     /// The state could not be read.
     #[error("the state could not be read from etcd")]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use causeway_devmgr::etcd::{Access, Etcd, Tls};
 use causeway_devmgr::time::Span;
 use causeway_security::{Authority, Issued};
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use etcd_client::Client;
 
 use super::process::AT_MOST;
 
@@ -154,15 +154,10 @@ impl Cluster {
         }
     }
 
-    /// A client of all members.
+    /// A client of a member that runs.
     pub(crate) async fn client(&self) -> Client {
-        let read = |name: &str| std::fs::read(self.path(name)).unwrap();
-        let tls = TlsOptions::new()
-            .ca_certificate(Certificate::from_pem(read("ca.pem")))
-            .identity(Identity::from_pem(read("manager.pem"), read("manager.key")));
-        let options = ConnectOptions::new().with_tls(tls);
-        let urls: Vec<_> = self.members.iter().map(|member| &member.url).collect();
-        Client::connect(urls, Some(options)).await.unwrap()
+        let at = self.members.iter().position(|of| of.child.is_some());
+        self.access().client(at.unwrap()).await.unwrap()
     }
 
     /// How a manager reaches it, without a configuration file.
@@ -171,7 +166,7 @@ impl Cluster {
             endpoints: self.members.iter().map(|of| of.url.clone()).collect(),
             prefix: PREFIX.to_owned(),
             tls: Some(Tls {
-                ca: Some(self.path("ca.pem")),
+                ca: self.path("ca.pem"),
                 identity: Some((self.path("manager.pem"), self.path("manager.key"))),
             }),
             login: None,

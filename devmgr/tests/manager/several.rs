@@ -6,8 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use causeway_proto::manager::{
-    GetManagerRequest, ListManagersRequest, ManagerInfo, ManagerRole, RequestDevices,
-    StepDownRequest, progress,
+    GetManagerRequest, ListManagersRequest, ManagerInfo, ManagerRole, RequestDevices, progress,
 };
 use causeway_proto::metadata::{CLUSTER, LEADER, TERM, Term};
 use tonic::Status;
@@ -80,6 +79,19 @@ async fn health(address: SocketAddr) -> ServingStatus {
     let mut client = HealthClient::new(try_channel(address).await.unwrap());
     let asked = client.check(HealthCheckRequest::default()).await.unwrap();
     asked.into_inner().status()
+}
+
+/// Runs the tool, which must succeed, and returns its output.
+fn tool(manager: SocketAddr, arguments: &[&str]) -> String {
+    let run = Command::new(env!("CARGO_BIN_EXE_causeway"))
+        .args(["--manager", &manager.to_string()])
+        .args(arguments)
+        .env("CAUSEWAY_CONFIG", "/dev/null")
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{error}");
+    String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
 fn signal(manager: &Manager, name: &str) {
@@ -213,8 +225,14 @@ async fn a_leader_that_is_told_to_stop_or_step_down_hands_over_at_once() {
         }
         assert!(begin.elapsed() < AT_MOST, "{list:?}");
     }
-    let step_down = admin.who.request(StepDownRequest {});
-    admin.admin.step_down(step_down).await.unwrap();
+    let address = several.managers[first].address;
+    let listed = tool(address, &["managers"]);
+    assert!(
+        listed.contains("leader") && listed.contains("standby"),
+        "{listed}"
+    );
+    assert!(listed.contains("3.4") && listed.contains("m0"), "{listed}");
+    tool(address, &["managers", "step-down"]);
     let begin = Instant::now();
     let second = loop {
         let (second, _) = several.leader().await;

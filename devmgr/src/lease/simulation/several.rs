@@ -39,7 +39,7 @@ const ALL: Rules = Rules {
 const ACTS_ON: Span = Span::seconds(2);
 const MANAGERS: u64 = 2;
 const NODES: u64 = 2;
-const LEASES: u64 = 3;
+const LEASES: u64 = 2;
 
 /// What a search has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,20 +58,38 @@ enum Fault {
 struct Leading {
     manager: Manager,
     term: u64,
-    /// Steps that are not stored yet.
-    decided: VecDeque<Step>,
-    /// Actions that may be sent.
-    outbox: VecDeque<Action>,
+    /// Steps that are not stored yet, with the calls that they answer.
+    decided: VecDeque<(Option<Call>, Step)>,
+    /// What may be carried out.
+    outbox: VecDeque<Effect>,
     /// Since when another manager leads.
     deposed: Option<Time>,
+    /// Welcomes of each node that are decided and not sent. Only the last one is for the node's connection.
+    welcomes: BTreeMap<NodeId, u32>,
+}
+
+/// A client's call to a manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Call {
+    client: usize,
+    number: u64,
+}
+
+/// What a manager carries out after a step is stored.
+enum Effect {
+    Act(Action),
+    /// From now on the client of this call hears of its lease.
+    Listen(Call),
 }
 
 /// A client of one lease.
 #[derive(Default)]
 struct SimClient {
     met: u64,
-    /// The manager whose answer it waits for.
-    asks: Option<usize>,
+    /// The manager that it asks, and the call.
+    asks: Option<(usize, Call)>,
+    /// The call by which it hears of its lease.
+    hears: Option<Call>,
     is_over: bool,
     has_asked: bool,
 }
@@ -87,7 +105,10 @@ struct SeveralWorld {
     /// The manager that each node is connected to, and the highest term that it has met.
     linked: Vec<Option<(usize, u64)>>,
     met: Vec<u64>,
+    /// Whether each node was welcomed on its connection. Nothing else is sent before.
+    welcomed: Vec<bool>,
     clients: Vec<SimClient>,
+    calls: u64,
     random: u64,
     fault: Option<Fault>,
 }
@@ -112,7 +133,9 @@ impl SeveralWorld {
             nodes: (0..NODES).map(node).collect(),
             linked: vec![None; NODES as usize],
             met: vec![0; NODES as usize],
+            welcomed: vec![false; NODES as usize],
             clients: (0..LEASES).map(|_| SimClient::default()).collect(),
+            calls: 0,
             // Marsaglia's xorshift needs a state other than 0.
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             fault: None,
@@ -128,7 +151,7 @@ impl SeveralWorld {
 
     /// One random move.
     fn turn(&mut self) {
-        match self.below(32) {
+        match self.below(40) {
             0 => self.take(),
             1..=5 => {
                 let at = self.below(MANAGERS);
@@ -168,12 +191,30 @@ impl SeveralWorld {
                 let span = self.below(40_000) as u64;
                 self.pass(Span(span));
             }
-            _ => {
+            30..=31 => {
                 let at = self.below(MANAGERS);
                 self.tick(at);
             }
+            _ => {
+                let at = self.below(MANAGERS);
+                self.settle(at);
+            }
         }
         self.check();
+    }
+
+    /// A manager and its nodes do all that is to be done.
+    fn settle(&mut self, at: usize) {
+        for _ in 0..30 {
+            self.commit(at);
+            self.send(at);
+            for node in 0..self.nodes.len() {
+                if self.linked[node].is_some_and(|(to, _)| to == at) {
+                    self.deliver_to_node(node);
+                    self.deliver_to_manager(node);
+                }
+            }
+        }
     }
 
     /// A manager takes the lead, whatever etcd has promised to the last one.
@@ -200,6 +241,7 @@ impl SeveralWorld {
             decided: VecDeque::new(),
             outbox: VecDeque::new(),
             deposed: None,
+            welcomes: BTreeMap::new(),
         });
     }
 
@@ -213,17 +255,21 @@ impl SeveralWorld {
             }
         }
         for client in &mut self.clients {
-            if client.asks == Some(at) {
+            if client.asks.is_some_and(|(of, _)| of == at) {
                 client.asks = None;
             }
         }
     }
 
     fn event(&mut self, at: usize, event: Event) {
+        self.call(at, None, event);
+    }
+
+    fn call(&mut self, at: usize, call: Option<Call>, event: Event) {
         let time = self.time;
         if let Some(leading) = &mut self.managers[at] {
             let step = leading.manager.handle(time, event);
-            leading.decided.push_back(step);
+            leading.decided.push_back((call, step));
         }
     }
 
@@ -233,7 +279,7 @@ impl SeveralWorld {
         let Some(leading) = &mut self.managers[at] else {
             return;
         };
-        let Some(step) = leading.decided.pop_front() else {
+        let Some((call, step)) = leading.decided.pop_front() else {
             return;
         };
         let leads = leading.term == now;
@@ -243,7 +289,10 @@ impl SeveralWorld {
         {
             return self.close(at);
         }
-        leading.outbox.extend(step.actions);
+        leading.outbox.extend(call.map(Effect::Listen));
+        leading
+            .outbox
+            .extend(step.actions.into_iter().map(Effect::Act));
         self.store.apply(&step.changes);
     }
 
@@ -252,11 +301,23 @@ impl SeveralWorld {
         let Some(leading) = &mut self.managers[at] else {
             return;
         };
-        let (term, Some(action)) = (leading.term, leading.outbox.pop_front()) else {
-            return;
+        let term = leading.term;
+        let action = match leading.outbox.pop_front() {
+            Some(Effect::Act(action)) => action,
+            Some(Effect::Listen(call)) => {
+                self.clients[call.client].hears = Some(call);
+                return;
+            }
+            None => return,
         };
         match action {
-            Action::Welcome { node, fence } => self.say_to_node(at, node, ToNode::Welcome(fence)),
+            Action::Welcome { node, fence } => {
+                let due = leading.welcomes.entry(node).or_default();
+                *due -= 1;
+                if *due == 0 {
+                    self.say_to_node(at, node, ToNode::Welcome(fence));
+                }
+            }
             Action::Drain { node, draining } => self.say_to_node(at, node, ToNode::Drain(draining)),
             Action::Grant(grant) => self.say_to_node(at, grant.node, ToNode::Grant(grant)),
             Action::Withdraw {
@@ -276,7 +337,10 @@ impl SeveralWorld {
         let Some(at) = at.filter(|at| self.linked[*at].is_some_and(|(to, _)| to == from)) else {
             return;
         };
-        if let Some(link) = &mut self.nodes[at].link {
+        self.welcomed[at] |= matches!(message, ToNode::Welcome(_));
+        if let Some(link) = &mut self.nodes[at].link
+            && self.welcomed[at]
+        {
             link.to_node.push_back(message);
         }
     }
@@ -285,7 +349,10 @@ impl SeveralWorld {
     fn tell(&mut self, from: usize, term: u64, id: LeaseId, outcome: &Outcome) {
         let which = usize::from(id.0[0]) - 1;
         let client = &mut self.clients[which];
-        if client.asks != Some(from) || (self.rules.terms && term < client.met) {
+        let asks = client
+            .asks
+            .filter(|(of, call)| *of == from && client.hears == Some(*call));
+        if asks.is_none() || (self.rules.terms && term < client.met) {
             return;
         }
         client.met = client.met.max(term);
@@ -300,13 +367,13 @@ impl SeveralWorld {
             Outcome::Leased(_) | Outcome::Reserved(_) if client.is_over => {
                 self.fault = Some(Fault::NotGone(id));
             }
-            Outcome::Refused(_) => client.asks = None,
+            Outcome::Leased(_) | Outcome::Reserved(_) | Outcome::Refused(_) => client.asks = None,
             _ => {}
         }
     }
 
     fn join(&mut self, at: usize, to: usize) {
-        let Some(leading) = &self.managers[to] else {
+        let Some(leading) = &mut self.managers[to] else {
             return;
         };
         let term = leading.term;
@@ -314,7 +381,9 @@ impl SeveralWorld {
         if self.linked[at].is_some() || (self.rules.terms && term < self.met[at]) {
             return;
         }
+        *leading.welcomes.entry(self.nodes[at].id).or_default() += 1;
         self.linked[at] = Some((to, term));
+        self.welcomed[at] = false;
         let joined = self.nodes[at].hello();
         self.event(to, Event::NodeJoined(joined));
     }
@@ -365,12 +434,17 @@ impl SeveralWorld {
                 client.has_asked = true;
                 Event::Request(new_request(which))
             }
-            4..=6 if client.has_asked => Event::Renew { lease, user },
-            7 if client.has_asked => Event::Release { lease, user },
+            4..=5 if client.has_asked => Event::Renew { lease, user },
+            6..=7 if client.has_asked => Event::Release { lease, user },
             _ => return,
         };
-        client.asks = Some(at);
-        self.event(at, event);
+        self.calls += 1;
+        let call = Call {
+            client: which,
+            number: self.calls,
+        };
+        client.asks = Some((at, call));
+        self.call(at, Some(call), event);
     }
 
     fn pass(&mut self, span: Span) {
@@ -472,7 +546,7 @@ const MOVES: usize = 150;
 
 #[test]
 fn several_managers_keep_the_rules() {
-    assert_eq!(search(ALL, 3_000, MOVES), None);
+    assert_eq!(search(ALL, 5_000, MOVES), None);
 }
 
 #[test]

@@ -96,6 +96,13 @@ impl Owner {
             term: self.standing.1.0,
             cluster_id: self.standing.0.0.to_vec().into(),
         };
+        // The node may have joined again while this waited. What was decided for its last connection, and the
+        // welcome first of all, must not reach it on the new one: grants in between may have failed.
+        let due = self.welcomes.remove(&node).unwrap_or(1);
+        if due > 1 {
+            self.welcomes.insert(node, due - 1);
+            return;
+        }
         if let Some(link) = self.links.get_mut(&node) {
             link.is_welcomed = true;
         }

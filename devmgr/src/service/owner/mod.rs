@@ -72,6 +72,8 @@ pub(crate) struct Owner {
     tenure: Tenure,
     heartbeat: (Duration, Duration),
     links: HashMap<NodeId, NodeLink>,
+    /// Numbers of welcomes that are decided and not sent. Only a node's last one is for its present link.
+    welcomes: HashMap<NodeId, u32>,
     watchers: HashMap<LeaseId, Watcher>,
     writing: Writing,
     counters: Arc<Counters>,
@@ -169,6 +171,7 @@ impl Owner {
             tenure: beginning.tenure,
             heartbeat: beginning.heartbeat,
             links: HashMap::new(),
+            welcomes: HashMap::new(),
             watchers: HashMap::new(),
             writing: Writing::new(
                 beginning.writer,
@@ -342,6 +345,7 @@ impl Owner {
         // The link is registered first, because handling the event sends the welcome to it.
         self.book.connect(&joined, &link);
         self.links.insert(joined.node, link);
+        *self.welcomes.entry(joined.node).or_default() += 1;
         self.handle(Event::NodeJoined(joined));
         Ok(())
     }
