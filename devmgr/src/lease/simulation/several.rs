@@ -329,6 +329,9 @@ impl SeveralWorld {
             Action::Ended { lease, reason, .. } => {
                 self.tell(at, term, lease, &Outcome::Ended(reason));
             }
+            Action::Move { .. } | Action::Moved { .. } => {
+                unreachable!("no node of this world is drained with a move")
+            }
         }
     }
 
@@ -512,7 +515,9 @@ fn takes(action: &Action) -> bool {
         Action::Welcome { .. }
         | Action::Withdraw { .. }
         | Action::Ended { .. }
-        | Action::Reduced { .. } => true,
+        | Action::Reduced { .. }
+        | Action::Move { .. }
+        | Action::Moved { .. } => true,
         Action::Tell { outcome, .. } => matches!(
             outcome,
             Outcome::Ended(_) | Outcome::Unknown | Outcome::Refused(_)
