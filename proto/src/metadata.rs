@@ -15,7 +15,8 @@ pub const LEADER: &str = "causeway-leader";
 /// standby has met.
 pub const TERM: &str = "causeway-term";
 
-/// Metadata of every answer: the id of the manager's cluster, as 32 hexadecimal digits.
+/// Metadata of every answer of a leader, and of the calls of those who know it: the id of the manager's
+/// cluster, as 32 hexadecimal digits.
 pub const CLUSTER: &str = "causeway-cluster";
 
 /// Number of a leader of a cluster's managers: each leader has a higher term than all before. 0: none
