@@ -3,7 +3,8 @@
 //! A move is a second grant of the same lease, with a new epoch, in [`Phase::Moving`]. Its node acknowledges it, and
 //! then the old node is asked to move its sessions there. If the old node says that they have moved, the new grant is
 //! the lease's, and the old one is withdrawn. If anything fails before, the new grant is withdrawn, and the old one goes
-//! on as if nothing had happened.
+//! on as if nothing had happened. There is one exception. If the new node is lost, or the time is over, after it has taken
+//! the sessions and before the old node's answer has come, the sessions are lost, and the answer ends the lease.
 //!
 //! Moves are not durable: after a restart of the manager, the nodes withdraw the new grants that it does not know.
 //! Invariants: until the move is complete, only the old grant is the lease's for its client and the store. The units of
@@ -211,6 +212,9 @@ impl Manager {
     /// The old node has moved its sessions, or has not.
     pub(super) fn move_ended(&mut self, word: GrantReport, result: MoveResult) {
         let Some(epoch) = self.moves.get(&word.epoch).copied() else {
+            if matches!(result, MoveResult::Moved) {
+                self.end_left_behind(word);
+            }
             return;
         };
         let source = self.source_of(epoch);
@@ -226,6 +230,19 @@ impl Manager {
                 self.distrust(self.target_of(epoch));
                 self.abandon_move(epoch, Departure::Waits(reason));
             }
+        }
+    }
+
+    /// The sessions have left for a node whose grant is withdrawn already, so they are lost. The lease ends, and its
+    /// client need not wait for them.
+    fn end_left_behind(&mut self, word: GrantReport) {
+        let is_its = |of: &Holding| {
+            let mut there = of.parts.iter().filter(|of| of.state != PartState::Gone);
+            of.is_live() && of.demand.lease == word.lease && there.any(|of| of.node == word.node)
+        };
+        if self.grants.get(&word.epoch).is_some_and(is_its) {
+            self.end(word.epoch, EndReason::NodeLost);
+            self.departs(word.node, word.lease, Departure::Ended);
         }
     }
 

@@ -22,6 +22,7 @@ use causeway_proto::request::answer_of;
 use causeway_proto::request::property::GLOBAL_MEM_SIZE;
 use causeway_proto::version::{self, WireVersion};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -33,7 +34,7 @@ use super::super::exclusive::Claim;
 use super::super::parked::Ticket;
 use super::super::workers::{Arrived, Departing};
 use super::name::{DeviceAt, Epoch, LeaseId};
-use super::{Managed, dial};
+use super::{Managed, Opened, dial};
 use crate::config::ManagerAddress;
 use crate::handover::Leased;
 
@@ -45,7 +46,7 @@ const QUEUED: usize = 32;
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Longest time without any part of a session.
 const SILENT_FOR: Duration = Duration::from_secs(30);
-/// Most bytes of a session beside the contents of its devices' memory.
+/// Most bytes of a lease's sessions beside the contents of its devices' memory.
 const BESIDE_MEMORY: u64 = 2 << 30;
 /// Most sessions of one lease that move together.
 const MOST_SESSIONS: u32 = 1024;
@@ -100,8 +101,10 @@ impl Managed {
             if let Some(manager) = &state.manager {
                 manager.push(from_node::Message::MoveEnded(ended.clone()));
             }
-            // Repeated after the next hello, in case that this message is lost.
-            state.moved.insert(lease, ended);
+            // Repeated after the next hello, in case that this message is lost. The grant's withdrawal removes it.
+            if state.grants.has(lease) {
+                state.moved.insert(lease, ended);
+            }
         });
     }
 
@@ -110,24 +113,23 @@ impl Managed {
         if !serves {
             return Err(NotMoved::stays("the node does not serve this grant of it"));
         }
-        let within = Duration::from_millis(order.within_ms);
+        let until = Instant::now() + Duration::from_millis(order.within_ms);
         let target = order.target.unwrap_or_default();
         let workers = &self.0.workers;
         // Before any session stands still.
-        drop(self.reach(&target.addresses).await?);
-        let departing = workers.park_lease(lease, within).await;
+        drop(self.reach(&target.addresses, until).await?);
+        let departing = workers.park_lease(lease, until.into_std()).await;
         let departing = departing.map_err(NotMoved::stays)?;
         // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
-        let mut client = match self.reach(&target.addresses).await {
+        let mut client = match self.reach(&target.addresses, until).await {
             Ok(client) => client,
             Err(not) => {
                 workers.stay(lease);
                 return Err(not);
             }
         };
-        let sent =
-            tokio::time::timeout(within, send(&mut client, order.credential, departing, self));
-        let sent = sent
+        let sent = send(&mut client, order.credential, departing, self);
+        let sent = tokio::time::timeout_at(until, sent)
             .await
             .unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")));
         match sent {
@@ -149,15 +151,18 @@ impl Managed {
     async fn reach(
         &self,
         addresses: &[String],
+        until: Instant,
     ) -> Result<NodeClient<tonic::transport::Channel>, NotMoved> {
         let mut last = "it has no address".to_owned();
         for address in addresses {
             let Some(address) = ManagerAddress::parse(address) else {
                 continue;
             };
-            match dial::dial(&address, self.0.settings.tls.as_ref()).await {
-                Ok(channel) => return Ok(NodeClient::new(channel)),
-                Err(error) => last = error.at_node(),
+            let dialed = dial::dial(&address, self.0.settings.tls.as_ref());
+            match tokio::time::timeout_at(until, dialed).await {
+                Ok(Ok(channel)) => return Ok(NodeClient::new(channel)),
+                Ok(Err(error)) => last = error.at_node(),
+                Err(_) => last = "it did not answer in time".to_owned(),
             }
         }
         Err(NotMoved::not_taken(format!(
@@ -203,7 +208,9 @@ impl Managed {
                             "its device is in exclusive compute mode",
                         ));
                     }
-                    room = BESIDE_MEMORY.saturating_add(memory_of(inventory, &leased));
+                    if arrived.is_empty() {
+                        room = BESIDE_MEMORY.saturating_add(memory_of(inventory, &leased));
+                    }
                     let contents = self.0.workers.contents_file()?;
                     arrived.push(Arrived {
                         ticket,
@@ -217,7 +224,9 @@ impl Managed {
                     let of =
                         of.ok_or_else(|| Status::invalid_argument("contents of no session"))?;
                     room = room.checked_sub(bytes.len() as u64).ok_or_else(|| {
-                        Status::resource_exhausted("a session has more than its devices' memory")
+                        Status::resource_exhausted(
+                            "the sessions have more than their devices' memory",
+                        )
                     })?;
                     of.contents.write_all(&bytes)?;
                 }
@@ -231,8 +240,13 @@ impl Managed {
                 "the stream ends before the last session",
             ));
         }
+        let opened: Vec<Opened> = arrived.iter().map(|of| of.place.opened()).collect();
         let taken = self.0.workers.arrive(arrived);
-        taken.map_err(Status::already_exists)?;
+        taken.map_err(Status::failed_precondition)?;
+        // Ends the sessions at once if the grant was withdrawn meanwhile.
+        for place in opened {
+            place.tell();
+        }
         Ok(SessionsTaken {})
     }
 }

@@ -7,7 +7,7 @@
 //! Invariants: a session that has left is not restored here, and its client hears that it has to try again. All sessions
 //! of a lease leave, or none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Seek};
 use std::sync::Arc;
@@ -192,25 +192,29 @@ impl Workers {
         contents_file(self.0.state.lock().parked.files.as_ref())
     }
 
-    /// Parks all sessions of a lease within this time.
+    /// Parks all sessions of a lease until then.
     ///
     /// # Errors
     /// The reason why a session cannot move. The lease's sessions then go on here.
     pub(in super::super) async fn park_lease(
         &self,
         lease: LeaseId,
-        within: Duration,
+        until: Instant,
     ) -> Result<Vec<Departing>, String> {
-        let until = Instant::now() + within;
         let workers = self.ask_to_park(lease)?;
         let parked = self.wait_until_parked(&workers, until).await;
         let departing =
             parked.and_then(|()| self.departing(lease).map_err(|error| error.to_string()));
         if departing.is_err() {
-            self.0.state.lock().moving.stay(lease);
-            workers
-                .iter()
-                .for_each(|(id, _)| self.forget_when_parked(*id));
+            let mut state = self.0.state.lock();
+            state.moving.stay(lease);
+            for (id, worker) in &workers {
+                if !worker.is_parking() && worker.not_parked().is_some() {
+                    // The session goes on, and needs no file.
+                    state.moving.parking.remove(id);
+                }
+                self.forget_when_parked(*id);
+            }
         }
         departing
     }
@@ -242,6 +246,10 @@ impl Workers {
                 Ok(())
             });
             if let Err(error) = asked {
+                // Sessions that were asked before may be parked all the same. Then they wait for their clients.
+                let asked = workers.iter().map(|(id, _)| *id);
+                let asked = asked.filter(|id| state.moving.parking.contains_key(id));
+                asked.for_each(|id| self.forget_when_parked(id));
                 return Err(format!(
                     "the contents of a session cannot be written: {error}"
                 ));
@@ -267,9 +275,10 @@ impl Workers {
                     return Ok(());
                 }
             }
-            let refused = workers.iter().find(|(_, of)| !of.is_parking());
-            if let Some((_, worker)) = refused {
-                return Err(worker.not_parked().unwrap_or("the session ends").to_owned());
+            // A session that ends by itself is reaped soon, and needs no move.
+            let mut others = workers.iter().filter(|(_, of)| !of.is_parking());
+            if let Some(why) = others.find_map(|(_, worker)| worker.not_parked()) {
+                return Err(why.to_owned());
             }
             if Instant::now() >= until {
                 return Err(
@@ -330,18 +339,31 @@ impl Workers {
     /// Takes sessions of another node, whose clients come here next.
     ///
     /// # Errors
-    /// A session of the same id is here already. None is taken then.
+    /// The daemon ends, or a session of the lease or of the same id is here already. None is taken then.
     pub(in super::super) fn arrive(&self, arrived: Vec<Arrived>) -> Result<(), &'static str> {
+        // Dropped after the lock: a place that is dropped locks the table of grants.
         let mut sessions = Vec::new();
+        let mut ids = HashSet::new();
         for of in arrived {
             let id = of
                 .ticket
                 .assignment()
                 .ok_or("a session's description is damaged")?
                 .id;
+            if !ids.insert(id) {
+                return Err("two sessions have one id");
+            }
             sessions.push((id, of));
         }
         let mut state = self.0.state.lock();
+        if state.draining {
+            return Err("the daemon ends");
+        }
+        // A lease that moves has all its sessions at the other node.
+        let mut leases = sessions.iter().map(|(_, of)| of.place.lease());
+        if leases.any(|lease| state.moving.of_lease(lease).next().is_some()) {
+            return Err("sessions of this lease have come already");
+        }
         let is_here = |(id, _): &(SessionId, Arrived)| {
             let parked = state.moving.parked.get(id);
             // The session was here before and has left.
