@@ -1,6 +1,7 @@
 //! Tests the discovery of nodes: all at once, within a second, leaving nothing behind.
 //!
-//! The tests have a process of their own, because they count its threads and sockets.
+//! The tests have a process of their own, because one of them counts its threads and sockets. They run one after the
+//! other.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -8,10 +9,14 @@ use std::time::{Duration, Instant};
 use causeway::config::ServerSettings;
 use causeway::transport::{Target, WireError, ask_by_uuid, discover, node_status};
 use causeway_cutter::Forwarder;
+use parking_lot::Mutex;
 use prost::bytes::Bytes;
 
 use crate::frames::fake_node;
 use crate::frames::fake_node::{FakeNode, Faults};
+
+/// Held by the test that runs, because sockets of another one would count.
+static RUNS: Mutex<()> = Mutex::new(());
 
 fn at(address: SocketAddr) -> ServerSettings {
     ServerSettings::at(address.to_string().parse().unwrap())
@@ -36,6 +41,7 @@ fn threads() -> Vec<String> {
 #[test]
 fn all_nodes_are_asked_at_once_and_nothing_stays() {
     own_process!();
+    let _alone = RUNS.lock();
     let first = FakeNode::start(Faults::default());
     let second = FakeNode::start(Faults {
         uuid: [2; 16],
@@ -154,6 +160,7 @@ fn all_nodes_are_asked_at_once_and_nothing_stays() {
 #[test]
 fn of_the_addresses_of_a_node_those_that_lead_to_it_are_found() {
     own_process!();
+    let _alone = RUNS.lock();
     let node = FakeNode::start(Faults::default());
     let other = FakeNode::start(Faults {
         uuid: [2; 16],
