@@ -148,7 +148,9 @@ proptest! {
         let mut all = floods(&vec![length; count]);
         let limit = limit(count, count).unwrap();
         let mut device = Device::new(serves, 10_000);
-        for _ in 0..3000 {
+        // Long enough for some windows of each session, also of the shortest commands.
+        let window = (limit.time / length).min(COMMANDS.into());
+        for _ in 0..3000 + 10 * count as u64 * window {
             device.step(&mut all, limit);
         }
         let done: Vec<u64> = all.iter().map(|flood| flood.done).collect();
