@@ -2,7 +2,7 @@
 //! together.
 //!
 //! This module knows neither connections nor errors: the caller's function asks one manager. Invariant: an
-//! attempt that was begun goes on until it ends, or until the finder is dropped.
+//! attempt that was begun goes on until it ends, until another manager leads, or until the search is dropped.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -74,7 +74,10 @@ impl<E> Finder<E> {
             };
             tokio::select! {
                 (number, answer) = first(&mut asked) => match answer {
-                    Ok(leader) => return Some((number, leader)),
+                    Ok(leader) => {
+                        self.search.found(self.began.elapsed(), number);
+                        return Some((number, leader));
+                    }
                     Err(not) => self.refused(number, not),
                 },
                 () = due => {}
@@ -125,7 +128,8 @@ async fn first<F: Future>(asked: &mut Vec<(usize, Pin<Box<F>>)>) -> (usize, F::O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
+    use tokio::sync::Notify;
 
     #[derive(Clone, Copy)]
     enum Plays {
@@ -165,6 +169,41 @@ mod tests {
     fn a_manager_that_hangs_does_not_keep_the_others_from_being_asked() {
         let (found, asked) = run(&[Plays::Hangs, Plays::Hangs, Plays::Leads], Some(1));
         assert_eq!((found, asked), (Some(2), vec![1, 0, 2]));
+    }
+
+    /// The leader that was found may be lost before it has served, for example.
+    #[test]
+    fn a_manager_whose_answer_was_not_awaited_is_asked_again() {
+        let asked = RefCell::new(Vec::new());
+        let (second, answered) = (Cell::new(false), Notify::new());
+        let ask = |number: usize| {
+            asked.borrow_mut().push(number);
+            let (second, answered) = (&second, &answered);
+            async move {
+                match (number, second.get()) {
+                    // The other one is asked before this one answers.
+                    (0, false) => answered.notified().await,
+                    (0, true) => pending().await,
+                    (_, false) => {
+                        answered.notify_one();
+                        pending().await
+                    }
+                    (_, true) => {}
+                }
+                Ok::<(), NotLeader<&str>>(())
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let mut finder = Finder::new(2, None, Patience::Forever);
+        assert_eq!(runtime.block_on(finder.find(&ask)), Some((0, ())));
+        second.set(true);
+        let (refusal, reason) = (Refusal::Failed, "lost");
+        finder.refused(0, NotLeader { refusal, reason });
+        assert_eq!(runtime.block_on(finder.find(&ask)), Some((1, ())));
+        assert_eq!(asked.into_inner(), [0, 1, 1]);
     }
 
     #[test]

@@ -104,6 +104,15 @@ impl Search {
         }
     }
 
+    /// Notes that a manager leads. The answers of the others are not awaited any more, so these are due again if the
+    /// search goes on.
+    pub fn found(&mut self, now: Duration, number: usize) {
+        let others = self.candidates.iter_mut().enumerate();
+        for (_, of) in others.filter(|(other, _)| *other != number) {
+            of.due = of.due.or(Some(now));
+        }
+    }
+
     fn limit_pauses(&mut self, now: Duration) {
         for of in &mut self.candidates {
             of.pause = of.pause.min(LONGEST_WHILE_ANSWERED);
@@ -174,6 +183,17 @@ mod tests {
         search.refused(asked, number, Refusal::NotLeading(None), 1.0);
         let other = search.next(asked + LONGEST_WHILE_ANSWERED);
         assert!(other.is_some(), "the silent manager is asked too");
+    }
+
+    #[test]
+    fn after_a_leader_was_found_the_others_are_asked_again() {
+        let mut search = Search::new(3, None);
+        assert_eq!(search.next(Duration::ZERO), Some(0));
+        assert_eq!(search.next(STAGGER), Some(1));
+        search.found(60 * MS, 0);
+        search.refused(70 * MS, 0, Refusal::Failed, 1.0);
+        assert_eq!(search.next(70 * MS), Some(2));
+        assert_eq!(search.next(70 * MS + STAGGER), Some(1));
     }
 
     /// What a manager does in a generated run.
