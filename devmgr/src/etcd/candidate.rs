@@ -478,7 +478,7 @@ impl Take {
             }
             Err(fault) => {
                 let _ = events.send(Happened::Fit(Some(fault)));
-                Event::NotTaken
+                Event::NotTaken(lease)
             }
         };
         let _ = events.send(Happened::Event(event));
@@ -500,7 +500,7 @@ impl Take {
         if let Some(leader) = leader_in(leader) {
             // The watch reports it, too; this may be earlier.
             tracing::debug!(leader = leader.address, "another manager leads");
-            return Ok(Event::NotTaken);
+            return Ok(Event::NotTaken(lease));
         }
         let number =
             |of: &GetResponse| of.kvs().first().map(|kv| number_of(kv.value())).transpose();
@@ -524,13 +524,14 @@ impl Take {
             ]);
         let taken = self.transact(take).await?;
         if !taken.succeeded() {
-            return Ok(Event::NotTaken);
+            return Ok(Event::NotTaken(lease));
         }
         let revision = taken.header().ok_or(Fault::Incomplete)?.revision();
-        Ok(Event::Taken(Reign {
+        let reign = Reign {
             term: term_now,
             revision: Revision(revision),
-        }))
+        };
+        Ok(Event::Taken(lease, reign))
     }
 
     async fn transact(&self, txn: Txn) -> Result<etcd_client::TxnResponse, Fault> {

@@ -78,10 +78,10 @@ pub enum Event {
     NotKept,
     /// The leader's key as it is, or that there is none.
     Seen(Option<LeaderKey>),
-    /// The key was taken.
-    Taken(Reign),
-    /// The key was not taken: another has it, or etcd did not answer.
-    NotTaken,
+    /// The key was taken, and hangs on this lease.
+    Taken(EtcdLease, Reign),
+    /// The key was not taken for this lease: another has it, or etcd did not answer.
+    NotTaken(EtcdLease),
     /// The rows of this reign were read, and a transaction after that has found the manager leading.
     Loaded(Reign),
     /// They could not be read.
@@ -324,12 +324,10 @@ impl Leadership {
                 self.ask_at = now.after(RETRY);
             }
             Event::Seen(leader) => self.seen(now, leader, actions),
-            Event::Taken(reign) => self.taken(reign, actions),
-            Event::NotTaken => {
-                if matches!(self.role, Role::Taking(_)) {
-                    self.role = Role::Standby;
-                    self.take_at = now.after(RETRY);
-                }
+            Event::Taken(lease, reign) => self.taken(lease, reign, actions),
+            Event::NotTaken(lease) if self.role == Role::Taking(lease) => {
+                self.role = Role::Standby;
+                self.take_at = now.after(RETRY);
             }
             Event::Loaded(reign) if self.role == Role::Loading(reign) => {
                 self.role = Role::Leading(reign);
@@ -354,8 +352,9 @@ impl Leadership {
                 self.stopped = true;
                 self.end(now, Why::Stopped, actions);
             }
-            // Of an earlier reign.
-            Event::Loaded(_) | Event::NotLoaded { .. } | Event::Deposed(_) => {}
+            // Of an earlier reign, or for an earlier lease.
+            Event::NotTaken(_) | Event::Loaded(_) | Event::NotLoaded { .. } | Event::Deposed(_) => {
+            }
             Event::Tick => {}
         }
     }
@@ -395,15 +394,15 @@ impl Leadership {
         self.leader = leader;
     }
 
-    fn taken(&mut self, reign: Reign, actions: &mut Vec<Action>) {
+    fn taken(&mut self, lease: EtcdLease, reign: Reign, actions: &mut Vec<Action>) {
         self.met = self.met.max(reign.term);
-        match self.role {
-            Role::Taking(lease) if self.lease.is_some_and(|of| of.id == lease) && !self.stopped => {
-                self.role = Role::Loading(reign);
-                actions.push(Action::Load(reign));
-            }
+        let is_kept = self.lease.is_some_and(|of| of.id == lease);
+        if self.role == Role::Taking(lease) && is_kept && !self.stopped {
+            self.role = Role::Loading(reign);
+            actions.push(Action::Load(reign));
+        } else {
             // Too late.
-            _ => actions.push(Action::Resign(reign)),
+            actions.push(Action::Resign(reign));
         }
     }
 

@@ -45,7 +45,7 @@ impl Etcd {
             Action::Take(lease) => {
                 let lives = self.leases.iter().any(|of| of.0 == lease);
                 if self.key.is_some() || !lives {
-                    return Some(Event::NotTaken);
+                    return Some(Event::NotTaken(lease));
                 }
                 self.revision += 1;
                 self.term += 1;
@@ -60,7 +60,7 @@ impl Etcd {
                     reign,
                 };
                 self.key = Some((key, lease));
-                Event::Taken(reign)
+                Event::Taken(lease, reign)
             }
             Action::Load(reign) => match self.reign() == Some(reign) {
                 true => Event::Loaded(reign),
@@ -186,7 +186,7 @@ impl World {
     fn fail(&mut self, at: usize, action: &Action) {
         match *action {
             Action::GrantLease | Action::KeepAlive(_) => self.tell(at, Event::NotKept),
-            Action::Take(_) => self.tell(at, Event::NotTaken),
+            Action::Take(lease) => self.tell(at, Event::NotTaken(lease)),
             Action::Load(reign) => {
                 let damaged = false;
                 self.tell(at, Event::NotLoaded { reign, damaged });
@@ -328,4 +328,32 @@ fn a_key_whose_taking_was_not_heard_of_is_given_up() {
     world.settle();
     assert_eq!(world.etcd.term, 2);
     assert_eq!(world.served.len(), 1);
+}
+
+/// The answers of two calls may overtake each other.
+#[test]
+fn a_key_that_hangs_on_a_lease_that_was_given_up_is_not_led_by() {
+    let mut world = World::new();
+    world.turn(&Turn::Tick(0));
+    world.turn(&Turn::Answer(0));
+    world.turn(&Turn::Look(0));
+    let first = world.managers[0].0.lease().unwrap();
+    assert_eq!(world.managers[0].1[0].0, Action::Take(first));
+    // etcd has taken the key for the first lease, and its answer is on the way until that lease is over.
+    let (take, sent) = world.managers[0].1.remove(0);
+    let late = world.etcd.answer(world.now, ManagerId(0), &take, sent);
+    world.turn(&Turn::Pass(TTL.0));
+    world.turn(&Turn::Tick(0));
+    world.turn(&Turn::Answer(0));
+    world.turn(&Turn::Look(0));
+    let second = world.managers[0].0.lease().unwrap();
+    assert_ne!(first, second);
+    let takes = world.managers[0].1.iter().map(|(action, _)| action);
+    assert_eq!(takes.last(), Some(&Action::Take(second)));
+    let Some(Event::Taken(_, reign)) = late else {
+        panic!("{late:?}");
+    };
+    let actions = (world.managers[0].0).handle(world.now, Event::Taken(first, reign));
+    assert!(actions.contains(&Action::Resign(reign)), "{actions:?}");
+    assert!(!actions.contains(&Action::Load(reign)));
 }
