@@ -66,9 +66,9 @@ pub struct Standing {
     pub problem: Option<Arc<str>>,
 }
 
-/// What a manager wants of its candidate.
+/// What a manager tells its candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Instruction {
     /// Another manager shall lead.
     StepDown,
     /// A transaction of this reign was refused.
@@ -109,17 +109,17 @@ enum Happened {
     Looked(Option<Fault>),
     /// This manager could lead as far as the store goes (`None`), or could not.
     Fit(Option<Fault>),
-    Wish(Wish),
+    Instruction(Instruction),
 }
 
-/// Gives wishes to the candidate.
+/// Gives instructions to the candidate.
 #[derive(Clone)]
-pub struct Wishes(mpsc::UnboundedSender<Happened>);
+pub struct Instructions(mpsc::UnboundedSender<Happened>);
 
-impl Wishes {
+impl Instructions {
     /// Tells the candidate. Without effect after its end.
-    pub fn wish(&self, wish: Wish) {
-        let _ = self.0.send(Happened::Wish(wish));
+    pub fn send(&self, instruction: Instruction) {
+        let _ = self.0.send(Happened::Instruction(instruction));
     }
 }
 
@@ -131,10 +131,10 @@ impl Candidate {
         address: String,
         wall: Wall,
         standing: watch::Sender<Standing>,
-    ) -> (Candidate, mpsc::UnboundedReceiver<Order>, Wishes) {
+    ) -> (Candidate, mpsc::UnboundedReceiver<Order>, Instructions) {
         let (events, happened) = mpsc::unbounded_channel();
         let (orders, ordered) = mpsc::unbounded_channel();
-        let wishes = Wishes(events.clone());
+        let instructions = Instructions(events.clone());
         let id = ManagerId(rand::random());
         let candidate = Candidate {
             keys: Keys::new(&etcd.access().prefix),
@@ -156,10 +156,10 @@ impl Candidate {
             unreachable: None,
             unfit: None,
         };
-        (candidate, ordered, wishes)
+        (candidate, ordered, instructions)
     }
 
-    /// Runs until [`Wish::Stop`], or until nobody takes orders any more. `wall` is the host's clock.
+    /// Runs until [`Instruction::Stop`], or until nobody takes orders any more. `wall` is the host's clock.
     pub async fn run(mut self, wall: impl Fn() -> Wall) {
         let watching = self.look_at_leader();
         let watching = tokio::spawn(watching);
@@ -170,7 +170,7 @@ impl Candidate {
                 happened = self.happened.recv() => happened,
                 () = tokio::time::sleep(wait.unwrap_or(LOOK_EVERY)) => None,
             };
-            let stops = matches!(happened, Some(Happened::Wish(Wish::Stop)));
+            let stops = matches!(happened, Some(Happened::Instruction(Instruction::Stop)));
             let event = happened.map_or(Some(Event::Tick), |happened| self.event(happened));
             if let Some(event) = event {
                 let actions = self.machine.handle(now(), event);
@@ -182,7 +182,7 @@ impl Candidate {
                     self.act(action, stops, &wall).await;
                 }
             }
-            self.publish(&wall);
+            self.publish();
             if stops {
                 break;
             }
@@ -212,9 +212,9 @@ impl Candidate {
                 self.tell_problem();
                 return None;
             }
-            Happened::Wish(Wish::StepDown) => Event::StepDown,
-            Happened::Wish(Wish::Deposed(reign)) => Event::Deposed(reign),
-            Happened::Wish(Wish::Stop) => Event::Stop,
+            Happened::Instruction(Instruction::StepDown) => Event::StepDown,
+            Happened::Instruction(Instruction::Deposed(reign)) => Event::Deposed(reign),
+            Happened::Instruction(Instruction::Stop) => Event::Stop,
         })
     }
 
@@ -316,7 +316,7 @@ impl Candidate {
     }
 
     /// Publishes the standing, here and in etcd.
-    fn publish(&mut self, _: &impl Fn() -> Wall) {
+    fn publish(&mut self) {
         let leader = match self.machine.view() {
             View::Standby(leader) => leader.map(|key| key.address.clone()),
             View::Loading(_) | View::Leading(_) => Some(self.address.clone()),

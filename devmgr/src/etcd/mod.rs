@@ -20,7 +20,7 @@ mod store;
 mod tenure;
 
 pub use access::{Access, Tls};
-pub use candidate::{Candidate, Lead, Order, Standing, Wish, Wishes};
+pub use candidate::{Candidate, Instruction, Instructions, Lead, Order, Standing};
 pub use client::Etcd;
 pub use fault::Fault;
 pub use keys::Registration;

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::authentication::wall_now;
 use super::error::CannotStart;
 use super::first_admin::renew_admin;
-use crate::etcd::{Candidate, Etcd, Lead, Order, Standing, Wish};
+use crate::etcd::{Candidate, Etcd, Instruction, Lead, Order, Standing};
 use crate::lease::{Change, Epoch};
 use crate::settings::Settings;
 use crate::store::rows::{RawRows, Reading, Row, SCHEMA, Table, row_of};
@@ -69,7 +69,8 @@ pub fn offline(settings: &Settings, task: &Task) -> Result<String, CannotStart> 
 
 async fn over_etcd(settings: &Settings, etcd: Etcd, task: Task) -> Result<String, CannotStart> {
     let (standing, stands) = watch::channel(Standing::default());
-    let (candidate, mut orders, wishes) = Candidate::new(etcd, String::new(), wall_now(), standing);
+    let (candidate, mut orders, instructions) =
+        Candidate::new(etcd, String::new(), wall_now(), standing);
     let candidate = tokio::spawn(candidate.run(wall_now));
     let led = tokio::time::timeout(LEADS_WITHIN, orders.recv()).await;
     let Ok(Some(Order::Lead(lead))) = led else {
@@ -87,7 +88,7 @@ async fn over_etcd(settings: &Settings, etcd: Etcd, task: Task) -> Result<String
     // The store blocks its thread.
     let done = tokio::task::spawn_blocking(move || carry_out(&settings, &mut store, &task));
     let done = done.await.unwrap_or(Err(CannotStart::Failed));
-    wishes.wish(Wish::Stop);
+    instructions.send(Instruction::Stop);
     // A panic was already reported.
     let _ = candidate.await;
     done

@@ -29,7 +29,7 @@ use super::input::Input;
 use super::owner::{INBOX, OwnerEnd};
 use super::pace::{self, Pace};
 use super::shared::Others;
-use super::watching::{Seat, Watching};
+use super::watching::{ServedState, Watching};
 use super::{State, admin, leases, nodes, standby};
 use crate::etcd::{Standing, Tenure};
 use crate::identity::Directory;
@@ -103,7 +103,7 @@ impl Port {
                 .await;
         }
         let authenticator = Authenticator::new(self.settings.authenticate, state.directory);
-        self.watching.set(Some(Seat {
+        self.watching.set(Some(ServedState {
             owner: inbox.clone(),
             health: state.healthy.clone(),
             counters: state.counters,

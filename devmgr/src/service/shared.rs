@@ -17,8 +17,8 @@ use super::owner::OwnerEnd;
 use super::port::Port;
 use super::{RunningManager, State};
 use crate::etcd::{
-    Candidate, Etcd, Lead, Member, Order, Registration, Standing, Tenure, Wish, Wishes, managers,
-    members,
+    Candidate, Etcd, Instruction, Instructions, Lead, Member, Order, Registration, Standing,
+    Tenure, managers, members,
 };
 use crate::leadership::Reign;
 use crate::settings::Settings;
@@ -38,7 +38,7 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
     let (mut port, addresses, watched_at) = Port::open(settings, Some(stands.clone())).await?;
     let address = reached_at(settings, &addresses);
     port.advertise(address.clone());
-    let (candidate, orders, wishes) =
+    let (candidate, orders, instructions) =
         Candidate::new(etcd.clone(), address.clone(), wall_now(), standing);
     let candidate = tokio::spawn(candidate.run(wall_now));
     let (stop, stopping) = watch::channel(false);
@@ -47,7 +47,7 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         port,
         etcd,
         standing: stands,
-        wishes,
+        instructions,
         stopping,
     };
     let work = tokio::spawn(manager.run(orders, candidate));
@@ -69,7 +69,7 @@ fn reached_at(settings: &Settings, bound: &[SocketAddr]) -> String {
 #[derive(Clone)]
 pub(super) struct Others {
     etcd: Etcd,
-    wishes: Wishes,
+    instructions: Instructions,
 }
 
 impl Others {
@@ -96,11 +96,11 @@ impl Others {
                 "no other manager can take over: see `causeway managers`",
             ));
         }
-        let wishes = self.wishes.clone();
+        let instructions = self.instructions.clone();
         tokio::spawn(async move {
             // The caller's connection ends with the reign, so the answer goes first.
             tokio::time::sleep(ANSWERS_FIRST).await;
-            wishes.wish(Wish::StepDown);
+            instructions.send(Instruction::StepDown);
         });
         Ok(())
     }
@@ -138,7 +138,7 @@ struct SharedManager {
     port: Port,
     etcd: Etcd,
     standing: watch::Receiver<Standing>,
-    wishes: Wishes,
+    instructions: Instructions,
     stopping: watch::Receiver<bool>,
 }
 
@@ -174,7 +174,7 @@ impl SharedManager {
                 () = told_to_stop(&mut stopping) => break,
             }
         }
-        self.wishes.wish(Wish::Stop);
+        self.instructions.send(Instruction::Stop);
         // The key is given up when this has ended. A panic was already reported.
         let _ = candidate.await;
         role.tenure.end();
@@ -207,9 +207,9 @@ impl SharedManager {
             Ok(Ok(state)) => state,
             Ok(Err(CannotStart::Store { error, .. })) => {
                 tracing::error!(%error, "this manager cannot begin to lead");
-                self.wishes.wish(match error {
-                    StoreError::Deposed => Wish::Deposed(reign),
-                    _ => Wish::StepDown,
+                self.instructions.send(match error {
+                    StoreError::Deposed => Instruction::Deposed(reign),
+                    _ => Instruction::StepDown,
                 });
                 return Ok(Role {
                     tenure,
@@ -221,7 +221,7 @@ impl SharedManager {
         };
         let others = Others {
             etcd: self.etcd.clone(),
-            wishes: self.wishes.clone(),
+            instructions: self.instructions.clone(),
         };
         let stopping = self.stopping.clone();
         let owner = self.port.serve(state, Some(others), stopping).await?;
@@ -231,7 +231,7 @@ impl SharedManager {
 
     fn owner_ended(&self, (reign, ended): (Reign, Ended)) -> Result<(), CannotStart> {
         match ended {
-            Ok(Err(OwnerEnd::Deposed)) => self.wishes.wish(Wish::Deposed(reign)),
+            Ok(Err(OwnerEnd::Deposed)) => self.instructions.send(Instruction::Deposed(reign)),
             // The candidate knows, or the manager stops.
             Ok(Err(OwnerEnd::TenureOver) | Ok(())) => {}
             Ok(Err(OwnerEnd::StoreLost(_))) | Err(_) => return Err(CannotStart::Failed),

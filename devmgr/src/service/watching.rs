@@ -41,14 +41,14 @@ impl Counters {
 #[derive(Clone)]
 pub(super) struct Watching {
     /// The state that is served at present. `None`: this manager stands by.
-    seat: Arc<Mutex<Option<Seat>>>,
+    served: Arc<Mutex<Option<ServedState>>>,
     /// About the other managers, if there are any.
     standing: Option<watch::Receiver<Standing>>,
 }
 
 /// What a serving manager shows.
 #[derive(Clone)]
-pub(super) struct Seat {
+pub(super) struct ServedState {
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) health: watch::Receiver<Health>,
     pub(super) counters: Arc<Counters>,
@@ -57,18 +57,18 @@ pub(super) struct Seat {
 impl Watching {
     pub(super) fn new(standing: Option<watch::Receiver<Standing>>) -> Watching {
         Watching {
-            seat: Arc::default(),
+            served: Arc::default(),
             standing,
         }
     }
 
     /// Shows another state, or none, from now on.
-    pub(super) fn set(&self, seat: Option<Seat>) {
-        *self.seat.lock() = seat;
+    pub(super) fn set(&self, served: Option<ServedState>) {
+        *self.served.lock() = served;
     }
 
-    fn seat(&self) -> Option<Seat> {
-        self.seat.lock().clone()
+    fn served(&self) -> Option<ServedState> {
+        self.served.lock().clone()
     }
 }
 
@@ -86,8 +86,8 @@ pub(super) fn standby(standing: &Standing) -> String {
 
 impl Watched for Watching {
     async fn problem(&self) -> Option<String> {
-        if let Some(seat) = self.seat() {
-            let health = seat.health.borrow();
+        if let Some(served) = self.served() {
+            let health = served.health.borrow();
             return health.problem.as_ref().map(ToString::to_string);
         }
         let standing = self.standing.as_ref();
@@ -98,18 +98,18 @@ impl Watched for Watching {
     }
 
     async fn metrics(&self) -> Result<Registry, String> {
-        let Some(seat) = self.seat() else {
+        let Some(served) = self.served() else {
             let mut registry = Registry::with_prefix("causeway_manager");
             let serving = ConstGauge::new(0_u64);
             registry.register("serving", "Whether leases can be granted", serving);
             return Ok(registry);
         };
-        let gauges = read(&seat.owner, |sight| gauges(sight.book)).await;
+        let gauges = read(&served.owner, |sight| gauges(sight.book)).await;
         let mut registry = gauges.map_err(|status| status.message().to_owned())?;
-        let is_serving = seat.health.borrow().problem.is_none();
+        let is_serving = served.health.borrow().problem.is_none();
         let help = "Whether leases can be granted";
         registry.register("serving", help, ConstGauge::new(u64::from(is_serving)));
-        let counters = &seat.counters;
+        let counters = &served.counters;
         for (name, help, counter) in [
             ("requests_total", "Requests for devices", &counters.requests),
             (
