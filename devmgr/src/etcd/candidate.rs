@@ -378,8 +378,7 @@ async fn look(
     key: &[u8],
     events: &mpsc::UnboundedSender<Happened>,
 ) -> Result<(), Fault> {
-    let get = |client: etcd_client::Client| async move { client.kv_client().get(key, None).await };
-    let got = etcd.call(ANSWERS_WITHIN, get).await?;
+    let got = etcd.get(ANSWERS_WITHIN, key.to_vec()).await?;
     let revision = got.header().ok_or(Fault::Incomplete)?.revision();
     let _ = events.send(Happened::Looked(None));
     let _ = events.send(Happened::Event(Event::Seen(leader_in(&got))));
@@ -488,7 +487,10 @@ impl Take {
         // Read first: nothing is written into a store of a later version.
         let keys = [self.keys.leader(), self.keys.schema(), self.keys.term()];
         let gets = keys.map(|key| TxnOp::get(key, None));
-        let read = self.transact(Txn::new().and_then(gets)).await?;
+        let read = self
+            .etcd
+            .txn(ANSWERS_WITHIN, Txn::new().and_then(gets))
+            .await?;
         let [
             TxnOpResponse::Get(leader),
             TxnOpResponse::Get(schema),
@@ -522,7 +524,7 @@ impl Take {
                 TxnOp::put(self.keys.term(), term_value(term_now), None),
                 TxnOp::put(self.keys.step(), first_step(term_now), None),
             ]);
-        let taken = self.transact(take).await?;
+        let taken = self.etcd.txn(ANSWERS_WITHIN, take).await?;
         if !taken.succeeded() {
             return Ok(Event::NotTaken(lease));
         }
@@ -532,11 +534,6 @@ impl Take {
             revision: Revision(revision),
         };
         Ok(Event::Taken(lease, reign))
-    }
-
-    async fn transact(&self, txn: Txn) -> Result<etcd_client::TxnResponse, Fault> {
-        let call = |client: etcd_client::Client| async move { client.kv_client().txn(txn).await };
-        self.etcd.call(ANSWERS_WITHIN, call).await
     }
 }
 
@@ -563,8 +560,7 @@ async fn resign(etcd: Etcd, keys: Keys, reign: Reign) {
         let is_ours = Compare::create_revision(keys.leader(), CompareOp::Equal, reign.revision.0);
         let delete = TxnOp::delete(keys.leader(), None::<DeleteOptions>);
         let txn = Txn::new().when([is_ours]).and_then([delete]);
-        let call = |client: etcd_client::Client| async move { client.kv_client().txn(txn).await };
-        match etcd.call(Duration::from_millis(300), call).await {
+        match etcd.txn(Duration::from_millis(300), txn).await {
             Ok(_) => return,
             // etcd removes the key with the lease in any case.
             Err(fault) => tracing::debug!(%fault, "the leader's key was not removed"),
@@ -588,10 +584,7 @@ async fn register(etcd: Etcd, key: Vec<u8>, lease: EtcdLease, registration: Regi
 async fn compact(etcd: Etcd, keys: Keys) {
     let mut old = None;
     loop {
-        let key = keys.leader();
-        let get =
-            |client: etcd_client::Client| async move { client.kv_client().get(key, None).await };
-        let got = etcd.call(ANSWERS_WITHIN, get).await;
+        let got = etcd.get(ANSWERS_WITHIN, keys.leader()).await;
         let revision = got
             .ok()
             .and_then(|got| got.header().map(etcd_client::ResponseHeader::revision));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use etcd_client::Client;
+use etcd_client::{Client, GetResponse, Txn, TxnResponse};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -79,6 +79,18 @@ impl Etcd {
                 .compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
         }
         asked
+    }
+
+    /// Reads one key at one member.
+    pub(super) async fn get(&self, limit: Duration, key: Vec<u8>) -> Result<GetResponse, Fault> {
+        let get = |client: Client| async move { client.kv_client().get(key, None).await };
+        self.call(limit, get).await
+    }
+
+    /// Carries out one transaction at one member.
+    pub(super) async fn txn(&self, limit: Duration, txn: Txn) -> Result<TxnResponse, Fault> {
+        let carry_out = |client: Client| async move { client.kv_client().txn(txn).await };
+        self.call(limit, carry_out).await
     }
 
     /// Asks the member with this number.

@@ -219,8 +219,7 @@ impl Rows {
             TxnOp::get(self.keys.leader(), None),
             TxnOp::get(self.keys.step(), None),
         ]);
-        let call = |client: etcd_client::Client| async move { client.kv_client().txn(txn).await };
-        let response = self.etcd.call(ATTEMPT, call).await?;
+        let response = self.etcd.txn(ATTEMPT, txn).await?;
         if response.succeeded() {
             return Ok(Attempt::Done(response));
         }
