@@ -348,8 +348,8 @@ fn a_key_that_hangs_on_a_lease_that_was_given_up_is_not_led_by() {
     world.turn(&Turn::Look(0));
     let second = world.managers[0].0.lease().unwrap();
     assert_ne!(first, second);
-    let takes = world.managers[0].1.iter().map(|(action, _)| action);
-    assert_eq!(takes.last(), Some(&Action::Take(second)));
+    let mut requests = world.managers[0].1.iter().map(|(action, _)| action);
+    assert_eq!(requests.next_back(), Some(&Action::Take(second)));
     let Some(Event::Taken(_, reign)) = late else {
         panic!("{late:?}");
     };
