@@ -95,9 +95,16 @@ pub struct Candidate {
     since: Wall,
     leads: bool,
     compacting: JoinSet<()>,
-    /// Why etcd cannot be read, and why this manager cannot use what it has.
+    /// Why etcd cannot be read.
     unreachable: Option<Arc<str>>,
-    unfit: Option<Arc<str>>,
+    unfit: Option<Unfit>,
+}
+
+/// Why this manager could not lead when it tried.
+struct Unfit {
+    reason: Arc<str>,
+    /// Whether the fault is that of a call. It says nothing once another manager leads.
+    may_pass: bool,
 }
 
 /// An event, with what comes with it.
@@ -193,7 +200,18 @@ impl Candidate {
     /// The event for the state machine, if it is one.
     fn event(&mut self, happened: Happened) -> Option<Event> {
         Some(match happened {
-            Happened::Event(event) => event,
+            Happened::Event(event) => {
+                let another_leads =
+                    matches!(&event, Event::Seen(Some(key)) if key.manager != self.id);
+                if self
+                    .unfit
+                    .take_if(|of| of.may_pass && another_leads)
+                    .is_some()
+                {
+                    self.tell_problem();
+                }
+                event
+            }
             Happened::Granted(lease, sent, ttl) => {
                 self.ttl = ttl;
                 Event::Kept { lease, sent, ttl }
@@ -208,7 +226,10 @@ impl Candidate {
                 return None;
             }
             Happened::Fit(fault) => {
-                self.unfit = fault.map(|fault| Arc::from(fault.to_string()));
+                self.unfit = fault.map(|fault| Unfit {
+                    may_pass: !matches!(fault, Fault::Store(_)),
+                    reason: fault.to_string().into(),
+                });
                 self.tell_problem();
                 return None;
             }
@@ -219,7 +240,8 @@ impl Candidate {
     }
 
     fn tell_problem(&self) {
-        let problem = self.unfit.clone().or_else(|| self.unreachable.clone());
+        let unfit = self.unfit.as_ref().map(|of| &of.reason);
+        let problem = unfit.or(self.unreachable.as_ref()).cloned();
         self.standing.send_if_modified(|standing| {
             if standing.problem == problem {
                 return false;
@@ -599,5 +621,50 @@ async fn compact(etcd: Etcd, keys: Keys) {
         }
         old = revision;
         tokio::time::sleep(COMPACT_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::Access;
+
+    fn candidate() -> (Candidate, watch::Receiver<Standing>) {
+        let etcd = Etcd::new(Access {
+            endpoints: vec!["http://127.0.0.1:1".to_owned()],
+            prefix: "/test/".to_owned(),
+            tls: None,
+            login: None,
+            ttl: Span::seconds(2),
+        });
+        let (standing, stands) = watch::channel(Standing::default());
+        let (candidate, ..) = Candidate::new(etcd, String::new(), Wall(0), standing);
+        (candidate, stands)
+    }
+
+    /// Else it would count as unfit until the next time that nobody leads.
+    #[test]
+    fn a_call_that_failed_says_nothing_once_another_manager_leads() {
+        let (mut candidate, stands) = candidate();
+        let late = Fault::Late {
+            endpoint: "etcd1".to_owned(),
+            limit: ANSWERS_WITHIN,
+        };
+        candidate.event(Happened::Fit(Some(late)));
+        candidate.event(Happened::Event(Event::Seen(None)));
+        assert!(stands.borrow().problem.is_some());
+        let leader = leader_of(b"{}", 1);
+        candidate.event(Happened::Event(Event::Seen(Some(leader))));
+        assert_eq!(stands.borrow().problem, None);
+    }
+
+    #[test]
+    fn a_store_that_this_manager_cannot_use_is_a_problem_whoever_leads() {
+        let (mut candidate, stands) = candidate();
+        let schema = StoreError::Schema { found: 9, known: 2 };
+        candidate.event(Happened::Fit(Some(schema.into())));
+        let leader = leader_of(b"{}", 1);
+        candidate.event(Happened::Event(Event::Seen(Some(leader))));
+        assert!(stands.borrow().problem.is_some());
     }
 }
