@@ -174,6 +174,8 @@ impl Rows {
             };
             if !self.tried.contains(&mine) {
                 self.tried.push(mine.clone());
+                // This may be the step that makes a large one count.
+                self.is_pending = true;
             }
             if matches!(fault, Fault::Deposed) || Instant::now() >= until {
                 return Err(fault);
@@ -247,10 +249,9 @@ impl Rows {
             let part = TxnOp::put(self.keys.part(&id, number), encode(group), None);
             self.guarded(Vec::new(), vec![part]).await?;
         }
-        // Before, because the outcome of this transaction may stay unknown.
-        self.is_pending = true;
         let counts = TxnOp::put(self.keys.pending(), id.into_bytes(), None);
         self.step(vec![counts]).await?;
+        self.is_pending = true;
         self.finish_pending().await
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: they end with the value, and no other etcd is touched.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -117,6 +117,12 @@ impl Cluster {
         });
     }
 
+    /// Where a member listens.
+    pub(crate) fn address(&self, at: usize) -> SocketAddr {
+        let address = self.members[at].url.strip_prefix("https://");
+        address.unwrap().parse().unwrap()
+    }
+
     /// Starts a member, for the first time or again.
     pub(crate) fn run(&mut self, at: usize) {
         let log = std::fs::OpenOptions::new()
@@ -162,8 +168,13 @@ impl Cluster {
 
     /// How a manager reaches it, without a configuration file.
     pub(crate) fn access(&self) -> Etcd {
+        self.access_at(self.members.iter().map(|of| of.url.clone()).collect())
+    }
+
+    /// The same, by other ways to the members.
+    pub(crate) fn access_at(&self, endpoints: Vec<String>) -> Etcd {
         Etcd::new(Access {
-            endpoints: self.members.iter().map(|of| of.url.clone()).collect(),
+            endpoints,
             prefix: PREFIX.to_owned(),
             tls: Some(Tls {
                 ca: self.path("ca.pem"),

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use causeway_cutter::{Cut, Forwarder, Hold, Target};
 use causeway_devmgr::etcd::EtcdStore;
-use causeway_devmgr::identity::IdentityChange;
+use causeway_devmgr::identity::{IdentityChange, User};
 use causeway_devmgr::leadership::{Reign, Revision};
-use causeway_devmgr::store::{StoreError, Stored, Write};
+use causeway_devmgr::store::{Store, StoreError, Stored, Write};
 use causeway_proto::metadata::Term;
 
 use super::etcd::{Cluster, PREFIX};
@@ -37,7 +38,7 @@ async fn load(cluster: &Cluster, term: u64) -> (EtcdStore, Stored) {
 fn puts(count: usize, letter: char) -> Vec<Write> {
     let put = |n: usize| {
         let name = format!("user{n:05}");
-        Write::Identity(IdentityChange::PutUser(causeway_devmgr::identity::User {
+        Write::Identity(IdentityChange::PutUser(User {
             name: name.as_str().into(),
             groups: vec![letter.to_string().repeat(900).as_str().into()],
             admin: false,
@@ -134,4 +135,33 @@ async fn a_large_step_is_stored_whole_or_not_at_all() {
         has_rows = count == ROWS;
     }
     assert!(all > 0 && none > 0, "{all} whole, {none} not at all");
+}
+
+/// The answer to a small step is lost, and a large step follows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_step_after_one_of_unknown_outcome_counts_with_its_rows() {
+    let Some(cluster) = Cluster::start(1).await else {
+        return;
+    };
+    let way = Forwarder::start(Some(Target::Tcp(cluster.address(0)))).unwrap();
+    let etcd = cluster.access_at(vec![format!("https://{}", way.address())]);
+    let reign = reign(&cluster, 1).await;
+    let (mut store, _) = EtcdStore::load(etcd, reign).await.unwrap();
+    store.write(&puts(1, 'a')).await.unwrap();
+    way.hold(Hold {
+        down: true,
+        ..Hold::default()
+    });
+    let unknown = store.write(&puts(1, 'b')).await.unwrap_err();
+    assert!(matches!(unknown, StoreError::Remote(_)), "{unknown}");
+    way.cut_all(Cut::Reset);
+    way.hold(Hold::default());
+    store.write(&puts(3_000, 'c')).await.unwrap();
+    let loaded = tokio::task::spawn_blocking(move || Store::load(&mut store));
+    let stored = loaded.await.unwrap().unwrap();
+    let is_new = |of: &&User| {
+        let mut groups = of.groups.iter();
+        groups.all(|group| group.to_string().starts_with('c'))
+    };
+    assert_eq!(stored.users.iter().filter(is_new).count(), 3_000);
 }
