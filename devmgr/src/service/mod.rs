@@ -100,7 +100,7 @@ pub async fn start(
     settings: &Settings,
     mut store: Box<dyn Store>,
 ) -> Result<RunningManager, CannotStart> {
-    let (port, addresses, watched_at) = Port::open(settings, None).await?;
+    let (mut port, addresses, watched_at) = Port::open(settings, None).await?;
     let stored = store.load().map_err(CannotStart::store(&settings.store))?;
     let state = State::read(settings, store, stored, Tenure::unlimited())?;
     let (stop, stopping) = watch::channel(false);

@@ -190,7 +190,7 @@ impl Port {
     }
 
     /// Serves `/metrics` and `/healthz` on their own listener until the manager stops.
-    pub(super) fn watch_over(mut self, mut stopping: watch::Receiver<bool>) {
+    pub(super) fn watch_over(&mut self, mut stopping: watch::Receiver<bool>) {
         let watching = self.watching.clone();
         let watchers = self.watchers.take();
         tokio::spawn(async move {

@@ -42,6 +42,7 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         Candidate::new(etcd.clone(), address.clone(), wall_now(), standing);
     let candidate = tokio::spawn(candidate.run(wall_now));
     let (stop, stopping) = watch::channel(false);
+    port.watch_over(stopping.clone());
     let manager = SharedManager {
         settings: settings.clone(),
         port,

@@ -27,10 +27,15 @@ struct Several {
 
 impl Several {
     async fn start(members: usize, managers: usize) -> Option<Several> {
+        Several::with_flags(&[], members, managers).await
+    }
+
+    /// Starts managers with these flags.
+    async fn with_flags(flags: &[&str], members: usize, managers: usize) -> Option<Several> {
         let etcd = Cluster::start(members).await?;
         let folder = tempfile::tempdir().unwrap();
         let table = etcd.table(&folder.path().join("token"));
-        let managers = (0..managers).map(|_| Manager::configured(&table));
+        let managers = (0..managers).map(|_| Manager::started(&table, flags));
         Some(Several {
             managers: managers.collect(),
             etcd,
@@ -348,4 +353,27 @@ async fn a_leader_that_was_stopped_for_a_while_does_nothing_first() {
     );
     let (_, after) = several.leader().await;
     assert!(after.term > before.term);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_separate_listener_for_monitoring_is_served_in_each_role() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let watched_at = free.local_addr().unwrap();
+    drop(free);
+    let flags = ["--metrics", &watched_at.to_string()];
+    let Some(mut several) = Several::with_flags(&flags, 1, 1).await else {
+        return;
+    };
+    several.leader().await;
+    let healthz = super::watching::get(watched_at, "/healthz").await;
+    assert!(healthz.starts_with("HTTP/1.1 200"), "{healthz}");
+    several.etcd.kill(0);
+    let begin = Instant::now();
+    loop {
+        let healthz = super::watching::get(watched_at, "/healthz").await;
+        if healthz.starts_with("HTTP/1.1 503") && healthz.contains("standby") {
+            break;
+        }
+        assert!(begin.elapsed() < AT_MOST, "{healthz}");
+    }
 }
