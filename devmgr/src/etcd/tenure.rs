@@ -3,13 +3,15 @@
 //! The clock counts while the machine sleeps, too, as etcd's does. Invariant: a tenure that has ended does not
 //! begin again; the next reign has another one.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
-use crate::time::{Span, Time};
+use crate::time::Time;
 
 /// The time of [`Tenure`] and of [`Leadership`](crate::leadership::Leadership): milliseconds since the machine
 /// was started.
@@ -78,11 +80,20 @@ impl Tenure {
         shared.is_none_or(|shared| now().0 < shared.until.load(Ordering::SeqCst))
     }
 
-    /// The rest of the time. `None`: it has no end.
-    #[must_use]
-    pub fn left(&self) -> Option<Span> {
-        let shared = self.shared.as_ref()?;
-        Some(Time(shared.until.load(Ordering::SeqCst)).since(now()))
+    /// A future that is ready in each poll after the tenure's end, by the clock too. [`Tenure::end`] wakes its task.
+    /// `None`: the tenure has no end.
+    pub fn over(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.shared.as_ref()?;
+        let tenure = self.clone();
+        let ended = {
+            let tenure = self.clone();
+            async move { tenure.ended().await }
+        };
+        let mut ended = Box::pin(ended);
+        Some(poll_fn(move |cx| match tenure.holds() {
+            true => ended.as_mut().poll(cx),
+            false => Poll::Ready(()),
+        }))
     }
 
     /// Waits until [`Tenure::end`] was called.
@@ -98,15 +109,16 @@ impl Tenure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Span;
 
     #[test]
     fn a_tenure_that_has_ended_is_not_prolonged() {
         let tenure = Tenure::until(now().after(Span::seconds(1000)));
-        assert!(tenure.holds() && tenure.left().is_some());
+        assert!(tenure.holds() && tenure.over().is_some());
         tenure.end();
         tenure.prolong(now().after(Span::seconds(1000)));
         assert!(!tenure.holds());
-        assert!(Tenure::unlimited().holds());
+        assert!(Tenure::unlimited().holds() && Tenure::unlimited().over().is_none());
     }
 
     #[test]

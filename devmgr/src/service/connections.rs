@@ -6,9 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,10 +15,8 @@ use causeway_serving::admission::Admission;
 use causeway_serving::gate::{Connection, Full, Peer, Places, Port, Standing};
 use causeway_serving::refusal;
 use causeway_serving::watched::{self, FIRST_BYTE, Listener};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tonic::transport::server::Connected;
 
 use super::authentication::Authenticator;
 use super::certified::Certified;
@@ -102,96 +98,7 @@ pub(super) fn watchers(
 }
 
 /// The connections for tonic to serve.
-pub(super) type Incoming = mpsc::Receiver<io::Result<Tenured>>;
-
-/// A connection that fails as soon as the tenure in which it was accepted is over. Nothing is read or written
-/// after that, not even what waited to be.
-pub(super) struct Tenured {
-    connection: Connection,
-    tenure: Tenure,
-    /// Wakes the connection's task at the end. `None`: the tenure has no end.
-    ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-}
-
-impl Tenured {
-    fn new(connection: Connection, tenure: Tenure) -> Tenured {
-        let ended = tenure.left().is_some().then(|| {
-            let tenure = tenure.clone();
-            Box::pin(async move { tenure.ended().await })
-                as Pin<Box<dyn Future<Output = ()> + Send>>
-        });
-        Tenured {
-            connection,
-            tenure,
-            ended,
-        }
-    }
-
-    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let Some(ended) = &mut self.ended else {
-            return Ok(());
-        };
-        if !self.tenure.holds() || ended.as_mut().poll(cx).is_ready() {
-            // A future that is done must not be polled again.
-            self.ended = Some(Box::pin(std::future::pending()));
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
-        Ok(())
-    }
-}
-
-impl Connected for Tenured {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.connection.connect_info()
-    }
-}
-
-impl AsyncRead for Tenured {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        Pin::new(&mut self.connection).poll_read(cx, into)
-    }
-}
-
-impl AsyncWrite for Tenured {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
-        Pin::new(&mut self.connection).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
-        Pin::new(&mut self.connection).poll_write_vectored(cx, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.connection.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        Pin::new(&mut self.connection).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        Pin::new(&mut self.connection).poll_shutdown(cx)
-    }
-}
+pub(super) type Incoming = mpsc::Receiver<io::Result<Connection>>;
 
 impl Connections {
     pub(super) fn new(
@@ -231,7 +138,7 @@ impl Connections {
         socket: TcpStream,
         address: SocketAddr,
         watching: &Watching,
-    ) -> Result<Option<Tenured>, NotServed> {
+    ) -> Result<Option<Connection>, NotServed> {
         let mut first = [0];
         // Peeked, not read: TLS and HTTP/2 need this byte again.
         if socket.peek(&mut first).await? == 0 {
@@ -273,7 +180,10 @@ impl Connections {
             standing,
         };
         let connection = Connection::new(port, Bytes::new(), peer, KNOWN_WITHIN);
-        Ok(Some(Tenured::new(connection, self.tenure.clone())))
+        Ok(Some(match self.tenure.over() {
+            Some(over) => connection.until(over),
+            None => connection,
+        }))
     }
 }
 
@@ -281,7 +191,7 @@ impl Connections {
 async fn listen(
     shared: &Arc<(Connections, Watching)>,
     listener: &TcpListener,
-    send: mpsc::Sender<io::Result<Tenured>>,
+    send: mpsc::Sender<io::Result<Connection>>,
 ) {
     loop {
         let accepted = tokio::select! {

@@ -54,6 +54,25 @@ pub struct Connection {
     has_read: bool,
     /// Set once a stranger has exceeded its limits.
     closing: Option<Closing>,
+    end: End,
+}
+
+/// When a connection ends whoever its caller is.
+enum End {
+    Never,
+    With(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Over,
+}
+
+impl End {
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        if let End::With(future) = self
+            && future.as_mut().poll(cx).is_ready()
+        {
+            *self = End::Over;
+        }
+        matches!(self, End::Over)
+    }
 }
 
 /// The last moment of a connection whose stranger has exceeded its limits.
@@ -108,11 +127,23 @@ impl Connection {
             pause: None,
             has_read: false,
             closing: None,
+            end: End::Never,
         }
     }
 
-    /// Called before every read and write: fails if the connection was displaced or its deadline is over.
+    /// Has the connection fail as soon as `end` is ready, which is polled before each read and write. Nothing is read or
+    /// written after that, not even what waited to be.
+    #[must_use]
+    pub fn until(self, end: impl Future<Output = ()> + Send + 'static) -> Connection {
+        let end = End::With(Box::pin(end));
+        Connection { end, ..self }
+    }
+
+    /// Called before every read and write: fails if the connection was displaced, or its deadline or its time is over.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.end.is_over(cx) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         // Before writes too: HTTP/2 with answers left to send does not read from a peer that does not.
         if let Some(closing) = &mut self.closing
             && closing.until.as_mut().poll(cx).is_ready()
@@ -307,6 +338,25 @@ mod tests {
         standing.turn_out();
         let over = connection.read_exact(&mut word).await.unwrap_err();
         assert_eq!(over.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn after_its_end_a_connection_neither_reads_nor_writes() {
+        let (mut caller, connection) = opened(b"", Duration::from_secs(3600)).await;
+        connection.peer.standing.let_in().unwrap();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let mut connection = connection.until(async move { drop(ended.await) });
+        caller.write_all(b"word").await.unwrap();
+        let mut word = [0; 4];
+        connection.read_exact(&mut word).await.unwrap();
+        caller.write_all(b"more").await.unwrap();
+        drop(end);
+        for _ in 0..2 {
+            let over = connection.read_exact(&mut word).await.unwrap_err();
+            assert_eq!(over.kind(), io::ErrorKind::ConnectionAborted);
+            let over = connection.write_all(&word).await.unwrap_err();
+            assert_eq!(over.kind(), io::ErrorKind::ConnectionAborted);
+        }
     }
 
     /// A preface, and 260 kB of frames that carry nothing.
