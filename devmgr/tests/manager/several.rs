@@ -61,6 +61,18 @@ impl Several {
         }
     }
 
+    /// Waits until another manager than `former` leads, and returns its number and how long that took.
+    async fn successor(&self, former: usize) -> (usize, Duration) {
+        let begin = Instant::now();
+        loop {
+            let (number, _) = self.leader().await;
+            if number != former {
+                return (number, begin.elapsed());
+            }
+            assert!(begin.elapsed() < AT_MOST, "the former leader still leads");
+        }
+    }
+
     async fn user(&self, at: usize, name: &str) -> Client {
         self.managers[at].user(name).await
     }
@@ -238,30 +250,16 @@ async fn a_leader_that_is_told_to_stop_or_step_down_hands_over_at_once() {
     );
     assert!(listed.contains("3.4") && listed.contains("m0"), "{listed}");
     tool(address, &["managers", "step-down"]);
-    let begin = Instant::now();
-    let second = loop {
-        let (second, _) = several.leader().await;
-        if second != first {
-            break second;
-        }
-        assert!(begin.elapsed() < AT_MOST);
-    };
-    eprintln!(
-        "after a step down another manager leads within {:?}",
-        begin.elapsed()
-    );
+    let (second, took) = several.successor(first).await;
+    eprintln!("after a step down another manager leads within {took:?}");
     // Far less than the time of the etcd lease, whatever the machine does besides.
-    assert!(begin.elapsed() < Duration::from_millis(1_500));
+    assert!(took < Duration::from_millis(1_500));
 
     signal(&several.managers[second], "TERM");
-    let begin = Instant::now();
-    let (third, _) = several.leader().await;
-    eprintln!(
-        "after SIGTERM another manager leads within {:?}",
-        begin.elapsed()
-    );
+    let (third, took) = several.successor(second).await;
+    eprintln!("after SIGTERM another manager leads within {took:?}");
     assert_eq!(third, first);
-    assert!(begin.elapsed() < Duration::from_millis(1_500));
+    assert!(took < Duration::from_millis(1_500));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -159,6 +159,24 @@ impl Conversation {
         leader::reach(manager, limit).await
     }
 
+    /// Has a conversation with the manager that leads; takes `limit` at most, and `each` at most with one of several
+    /// managers. `converse` is called again, with the manager that leads then, if the connection breaks or the manager
+    /// stops leading.
+    ///
+    /// # Errors
+    /// [`WireError`] of the last conversation, or as [`Conversation::with`].
+    pub async fn repeated<T, F>(
+        manager: &ServerSettings,
+        limit: Duration,
+        each: Duration,
+        converse: impl Fn(Conversation) -> F,
+    ) -> Result<T, WireError>
+    where
+        F: Future<Output = Result<T, WireError>>,
+    {
+        leader::talk(manager, limit, each, converse).await
+    }
+
     /// Connects to the one address of `manager`, which is one of the cluster.
     pub(super) async fn once(
         manager: &ServerSettings,

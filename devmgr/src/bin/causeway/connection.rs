@@ -13,6 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use causeway::config::ServerSettings;
 use causeway::transport::manager::Conversation;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
@@ -26,6 +27,8 @@ use crate::validity;
 
 /// Timeout for reaching the manager, and then for each of its answers.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Timeout for a conversation that is repeated.
+const REPEATED_LIMIT: Duration = Duration::from_secs(20);
 /// Maximum size of an answer: a list of all leases of a large cluster.
 const MAX_WORD: usize = 64 << 20;
 
@@ -53,6 +56,49 @@ impl Context {
             work(&connection).await
         })
     }
+
+    /// As [`Context::with_manager`], for work that changes nothing at the manager. If the manager stops leading or the
+    /// connection breaks meanwhile, the work is done again with the manager that leads then.
+    ///
+    /// # Errors
+    /// No manager is configured, or it cannot be reached, or `work` fails.
+    pub(crate) fn read_from_manager<T>(
+        &self,
+        work: impl AsyncFn(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        block_on(async {
+            let manager = configured(self)?;
+            let work = &work;
+            let converse = |conversation| {
+                let connection = Connection::over(conversation, &manager);
+                // Only an error of the connection ends the conversation.
+                async move {
+                    work(&connection)
+                        .await
+                        .map_or_else(Failure::of_connection, |done| Ok(Ok(done)))
+                }
+            };
+            let done = Conversation::repeated(&manager, REPEATED_LIMIT, LIMIT, converse).await;
+            done.unwrap_or_else(|error| Err(unreached(error, manager.tls.certificate.as_deref())))
+        })
+    }
+}
+
+/// The manager that the settings name.
+fn configured(context: &Context) -> Result<ServerSettings, Failure> {
+    let settings = context.settings();
+    if let Some(manager) = settings.manager {
+        return Ok(manager);
+    }
+    let of_manager = |problem: &&causeway::config::Problem| problem.origin != "CAUSEWAY_REQUEST";
+    let problem = settings.problems.iter().find(of_manager);
+    let what = problem.map_or_else(
+        || "no device manager is configured".to_owned(),
+        |problem| format!("the configured device manager cannot be used: {problem}"),
+    );
+    Err(Failure::new(what).cure(
+        "name it with --manager HOST[:PORT], CAUSEWAY_MANAGER, or address in [manager] of servers.toml",
+    ))
 }
 
 /// Runs a future to its end, on a runtime of its own.
@@ -76,29 +122,19 @@ impl Connection {
     /// # Errors
     /// No manager is configured, or it cannot be reached.
     pub(crate) async fn new(context: &Context) -> Result<Connection, Failure> {
-        let settings = context.settings();
-        let Some(manager) = &settings.manager else {
-            let of_manager =
-                |problem: &&causeway::config::Problem| problem.origin != "CAUSEWAY_REQUEST";
-            let problem = settings.problems.iter().find(of_manager);
-            let what = problem.map_or_else(
-                || "no device manager is configured".to_owned(),
-                |problem| format!("the configured device manager cannot be used: {problem}"),
-            );
-            return Err(Failure::new(what).cure(
-                "name it with --manager HOST[:PORT], CAUSEWAY_MANAGER, or address in [manager] of servers.toml",
-            ));
-        };
-        let reached = Conversation::with(manager, LIMIT).await;
-        let certificate = manager.tls.certificate.clone();
-        let failed = |error| unreached(error, certificate.as_deref());
-        let conversation = reached.map_err(failed)?;
-        Ok(Connection {
+        let manager = configured(context)?;
+        let reached = Conversation::with(&manager, LIMIT).await;
+        let failed = |error| unreached(error, manager.tls.certificate.as_deref());
+        Ok(Connection::over(reached.map_err(failed)?, &manager))
+    }
+
+    fn over(conversation: Conversation, manager: &ServerSettings) -> Connection {
+        Connection {
             address: conversation.address().to_owned(),
             conversation,
-            certificate,
+            certificate: manager.tls.certificate.clone(),
             has_several: !manager.further.is_empty(),
-        })
+        }
     }
 
     /// Whether the settings name several managers, so that another one may take over.

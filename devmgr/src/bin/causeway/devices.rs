@@ -100,7 +100,7 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
 }
 
 fn given_out(context: &Context, manager: String) -> Result<ManagerReport, Failure> {
-    let list = context.with_manager(async |manager| {
+    let list = context.read_from_manager(async |manager| {
         let request = manager.request(ListKindsRequest {});
         manager
             .answer_to(manager.leases().list_kinds(request))

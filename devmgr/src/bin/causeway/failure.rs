@@ -22,7 +22,8 @@ pub(crate) struct Failure {
     what: String,
     cure: Option<String>,
     code: Option<u8>,
-    is_leaderless: bool,
+    /// The connection's error, if it is the cause.
+    of_connection: Option<WireError>,
 }
 
 impl Failure {
@@ -32,13 +33,21 @@ impl Failure {
             what: what.into(),
             cure: None,
             code: None,
-            is_leaderless: false,
+            of_connection: None,
         }
     }
 
     /// Whether device managers answer, but none of them leads now.
     pub(crate) fn is_leaderless(&self) -> bool {
-        self.is_leaderless
+        matches!(self.of_connection, Some(WireError::NotLeading { .. }))
+    }
+
+    /// The error of the connection if it is the cause; else the failure itself.
+    pub(crate) fn of_connection<T>(self) -> Result<Result<T, Failure>, WireError> {
+        match self.of_connection {
+            Some(error) => Err(error),
+            None => Ok(Err(self)),
+        }
     }
 
     /// Sets the cure.
@@ -76,7 +85,7 @@ impl Failure {
 
     /// The failure for a device manager that cannot be reached.
     pub(crate) fn unreached(error: WireError) -> Failure {
-        let is_leaderless = matches!(error, WireError::NotLeading { .. });
+        let of_connection = Some(error.clone());
         let (what, cure) = match error {
             leaderless @ WireError::NotLeading { .. } => (
                 leaderless.to_string(),
@@ -108,7 +117,7 @@ impl Failure {
             other => return Failure::new(other.to_string()),
         };
         Failure {
-            is_leaderless,
+            of_connection,
             ..Failure::new(what).cure(cure)
         }
     }

@@ -12,7 +12,7 @@ use crate::text::{NodeNames, Table, duration, shares};
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
-    let list = context.with_manager(async |manager| {
+    let list = context.read_from_manager(async |manager| {
         let request = manager.request(ListLeasesRequest {});
         manager
             .answer_to(manager.leases().list_leases(request))

@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 }
 
 fn list(context: &Context) -> Outcome {
-    let list = context.with_manager(async |manager| {
+    let list = context.read_from_manager(async |manager| {
         let request = manager.request(ListManagersRequest {});
         manager
             .answer_to(manager.admin().list_managers(request))

@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 }
 
 fn list(context: &Context) -> Outcome {
-    let list = context.with_manager(async |manager| {
+    let list = context.read_from_manager(async |manager| {
         let request = manager.request(ListNodesRequest {});
         manager.answer_to(manager.admin().list_nodes(request)).await
     })?;
@@ -113,7 +113,7 @@ fn migrate(context: &Context, which: &Which, within: Option<Duration>) -> Outcom
         },
     )?;
     loop {
-        let list = context.with_manager(async |manager| {
+        let list = context.read_from_manager(async |manager| {
             let request = manager.request(ListNodesRequest {});
             manager.answer_to(manager.admin().list_nodes(request)).await
         })?;

@@ -12,7 +12,7 @@ use crate::text::{Table, duration};
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
-    let list = context.with_manager(async |manager| {
+    let list = context.read_from_manager(async |manager| {
         let request = manager.request(ListQueueRequest {});
         manager
             .answer_to(manager.leases().list_queue(request))

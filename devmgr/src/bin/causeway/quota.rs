@@ -129,7 +129,7 @@ fn limit<T: PartialEq + Default>(
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     let (quotas, sees_all) = match arguments.what.as_ref().unwrap_or(&What::Show) {
-        What::Show => context.with_manager(async |manager| {
+        What::Show => context.read_from_manager(async |manager| {
             Ok((list(manager).await?, tokens::who(manager).await?.admin))
         })?,
         What::Set { who, limits } => context.with_manager(async |manager| {

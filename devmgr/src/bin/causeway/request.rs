@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             "causeway request '1' asks for any one device; CAUSEWAY_REQUEST and [[request]] in servers.toml say it for good",
         )
     })?;
-    let considered = context.with_manager(async |manager| {
+    let considered = context.read_from_manager(async |manager| {
         let request = manager.request(options.message("causeway request"));
         manager.answer_to(manager.leases().consider(request)).await
     })?;

@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
         }
         What::List { user } => {
             let tokens =
-                context.with_manager(async |manager| tokens(manager, user.clone()).await)?;
+                context.read_from_manager(async |manager| tokens(manager, user.clone()).await)?;
             context.print(&tokens, |tokens| text(tokens, SystemTime::now()))
         }
         What::Revoke { ids } => {

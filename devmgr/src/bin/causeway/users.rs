@@ -74,7 +74,7 @@ enum YesNo {
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     match arguments.what.as_ref().unwrap_or(&What::List) {
         What::List => {
-            let users = context.with_manager(async |manager| users(manager).await)?;
+            let users = context.read_from_manager(async |manager| users(manager).await)?;
             let users: Vec<User> = users.into_iter().map(User::from).collect();
             context.print(&users, |users| list(users))
         }

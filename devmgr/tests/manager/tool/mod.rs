@@ -10,6 +10,7 @@ mod live;
 mod pages;
 mod private;
 mod remarks;
+mod repeating;
 mod run;
 pub(crate) mod running;
 mod secrets;

@@ -58,7 +58,7 @@ pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
             "set up TLS there ([tls] in manager.toml; `causeway certs`), and name its CA (ca, CAUSEWAY_CA)",
         ));
     }
-    match context.with_manager(async |manager| look(manager).await) {
+    match context.read_from_manager(async |manager| look(manager).await) {
         Ok(seen) => {
             findings.push(version(&server.address, &seen));
             findings.push(who(&seen.info));
