@@ -56,7 +56,7 @@ impl fmt::Debug for SessionId {
         // Four bytes distinguish sessions in a log and are too few to name one.
         write!(
             f,
-            "session {:02x}{:02x}{:02x}{:02x}",
+            "{:02x}{:02x}{:02x}{:02x}",
             self.0[0], self.0[1], self.0[2], self.0[3]
         )
     }

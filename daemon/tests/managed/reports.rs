@@ -89,7 +89,7 @@ fn every_line_about_a_session_tells_whose_it_is() {
             continue;
         }
         assert_eq!(fields["session"], name, "{line}");
-        assert_eq!(fields["lease"], "lease 01010101", "{line}");
+        assert_eq!(fields["lease"], "01010101", "{line}");
         assert_eq!(fields["user"], USER, "{line}");
         said.push(fields["message"].as_str().unwrap().to_owned());
     }

@@ -11,7 +11,6 @@ pub struct NodeId(pub [u8; 16]);
 
 impl fmt::Debug for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("node ")?;
         self.0[..4].iter().try_for_each(|of| write!(f, "{of:02x}"))
     }
 }

@@ -13,7 +13,7 @@ impl fmt::Debug for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Four bytes distinguish leases in a log, and are too few to reveal the id.
         let [a, b, c, d, ..] = self.0;
-        write!(f, "lease {a:02x}{b:02x}{c:02x}{d:02x}")
+        write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}")
     }
 }
 

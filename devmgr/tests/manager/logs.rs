@@ -45,7 +45,7 @@ async fn what_becomes_of_a_lease_is_found_by_its_user() {
     ann.see_nodes(1).await;
     let granted = ann.granted(request("1")).await;
     let session = daemon.open(&granted.signed_lease).await.unwrap();
-    let lease = format!("lease {}", hex(&granted.lease_id[..4]));
+    let lease = hex(&granted.lease_id[..4]);
     let mut root = manager.user("root").await;
     root.revoke_lease(&granted.lease_id, "maintenance")
         .await

@@ -296,18 +296,18 @@ mod tests {
     #[test]
     fn a_process_has_names_that_every_line_tells() {
         let names = [
-            ("session", "session 01".to_owned()),
+            ("session", "01".to_owned()),
             ("user", "a\"b\nc".to_owned()),
         ];
         let mut text = "2026-11-22 INFO x: said n=1\n".to_owned();
         add_to_text(&mut text, &names);
         assert_eq!(
             text,
-            "2026-11-22 INFO x: said n=1 session=session 01 user=a\\\"b\\nc\n"
+            "2026-11-22 INFO x: said n=1 session=01 user=a\\\"b\\nc\n"
         );
         for (fields, session) in [
-            ("{}", "session 01"),
-            (r#"{"message":"\"session\":"}"#, "session 01"),
+            ("{}", "01"),
+            (r#"{"message":"\"session\":"}"#, "01"),
             (r#"{"message":"m","session":"own"}"#, "own"),
         ] {
             let mut line = format!(
