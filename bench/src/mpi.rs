@@ -11,10 +11,15 @@ use std::process::Command;
 
 use crate::nodes::Nodes;
 
+/// The header that all programs include.
+const SHARED: &str = include_str!("../programs/ranks.h");
+
 /// Compiles a program into `folder`. Returns its path, or why there is none.
 pub(crate) fn compile(folder: &Path, name: &str, text: &str) -> Result<PathBuf, String> {
     let (source, program) = (folder.join(format!("{name}.c")), folder.join(name));
-    std::fs::write(&source, text).map_err(|error| error.to_string())?;
+    for (path, text) in [(&source, text), (&folder.join("ranks.h"), SHARED)] {
+        std::fs::write(path, text).map_err(|error| error.to_string())?;
+    }
     let output = Command::new("mpicc")
         .args(["-std=c99", "-O2", "-Wall", "-o"])
         .args([&program, &source])
