@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use causeway_devmgr::service::RunningManager;
 use causeway_devmgr::settings::Flags;
-use causeway_devmgr::store::{Failing, MemoryStore};
+use causeway_devmgr::store::{Failing, MemoryStore, Store, StoreError, Stored, Write};
 use causeway_proto::manager::progress;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tonic::{Code, Status};
@@ -86,6 +87,64 @@ async fn leases_are_renewed_and_everything_else_is_refused() {
     ann.renew(&held.lease_id).await.unwrap();
     ann.release(&held.lease_id).await.unwrap();
     ann.granted(waiting("2")).await;
+    node.assert_no_fault();
+    running.stop().await;
+}
+
+/// A store that another manager can take over, as far as the manager knows.
+struct Shared(MemoryStore);
+
+impl Store for Shared {
+    fn load(&mut self) -> Result<Stored, StoreError> {
+        self.0.load()
+    }
+
+    fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        self.0.apply(writes)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+/// Starts a manager as [`start`] does, over a store that others can take over.
+async fn start_shared() -> (RunningManager, Failing) {
+    let store = MemoryStore::default();
+    let failing = store.failing();
+    (serve(Box::new(Shared(store))).await, failing)
+}
+
+/// Another manager may lead, and have granted what this one does not know.
+#[tokio::test]
+async fn a_shared_store_that_fails_confirms_nothing_that_takes() {
+    let (running, failing) = start_shared().await;
+    let address = running.addresses[0];
+    let node = FakeNode::start(address, 1, 1);
+    let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
+    ann.see_nodes(1).await;
+    let held = ann.granted(request("1")).await;
+    let mut bob = Client::connect(address, Who::Name("bob".to_owned())).await;
+    let mut root = Client::connect(address, Who::Nobody).await;
+    let unknown = bob.renew(&held.lease_id).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound, "{unknown}");
+
+    failing.set(true);
+    // The first one finds the failure out. The second one arrives when it is known.
+    for _ in 0..2 {
+        assert_unconfirmed(&bob.renew(&held.lease_id).await.unwrap_err());
+    }
+    ann.renew(&held.lease_id).await.unwrap();
+    failing.set(false);
+    let begin = Instant::now();
+    while bob.renew(&held.lease_id).await.unwrap_err().code() != Code::NotFound {
+        assert!(begin.elapsed() < AT_MOST, "the store does not recover");
+    }
+    // An order that is refused for its own reasons.
+    let unknown = root.delete_user("carl").await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound, "{unknown}");
+    failing.set(true);
+    assert_refused(&root.delete_user("carl").await.unwrap_err());
     node.assert_no_fault();
     running.stop().await;
 }

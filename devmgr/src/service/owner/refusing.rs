@@ -6,6 +6,11 @@
 //! callers are told that the outcome is unknown. Requests for devices are withdrawn instead, because a lease
 //! without a client would keep its devices for nothing.
 //!
+//! If other managers can take the store over, nothing that takes something away is said without a
+//! confirmation ([`Work::takes`](super::work::Work::takes)). Two kinds of answers need none, because they take
+//! nothing: a listing, and a refusal to let a node join. A node that may not join serves its leases on, and
+//! asks all managers again.
+//!
 //! Invariant: once the failure is known, no caller waits for the store.
 
 use std::mem::take;
@@ -97,6 +102,10 @@ impl Owner {
             }
             Effect::Done(done, result) => {
                 let refused = match result {
+                    // The reason is not confirmed, but the order has no changes in any case.
+                    Err(_) if self.writing.is_shared() => {
+                        Unwritten::Refused(problem.clone()).into()
+                    }
                     Err(not_changed) => not_changed.into(),
                     Ok(()) => Unwritten::Unconfirmed(problem.clone()).into(),
                 };
@@ -107,7 +116,8 @@ impl Owner {
         None
     }
 
-    /// The outcome of a renewal as a crash would leave it. `None`: a crash could undo the outcome.
+    /// The outcome of a renewal as a crash would leave it. `None`: a crash could undo the outcome, or another
+    /// manager could decide otherwise.
     fn durable(&self, lease: LeaseId, outcome: Outcome) -> Option<Outcome> {
         let row = self.book.leases.get(&lease);
         match outcome {
@@ -118,6 +128,8 @@ impl Owner {
             }
             Outcome::Reserved(granted) => Some(Outcome::Reserved(as_stored(granted, row?))),
             Outcome::Ended(_) => None,
+            // Another manager may lead, and know the lease.
+            Outcome::Refused(_) | Outcome::Unknown if self.writing.is_shared() => None,
             // These say nothing about units.
             other @ (Outcome::Offered
             | Outcome::Waiting { .. }
