@@ -87,7 +87,7 @@ pub(crate) enum Unwritten {
 }
 
 /// Why a node is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotJoined {
     /// Another account has joined as this node.
     #[error(
@@ -105,6 +105,9 @@ pub(crate) enum NotJoined {
     /// The node's account is no longer allowed to join.
     #[error("the node's credentials are no longer valid")]
     NoNode,
+    /// Too much waits for the failing store.
+    #[error(transparent)]
+    Unwritten(#[from] Unwritten),
 }
 
 /// A user's operation on one lease.

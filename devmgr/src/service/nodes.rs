@@ -128,6 +128,7 @@ fn refusal(not: &NotJoined) -> Status {
     match not {
         NotJoined::TooMany | NotJoined::TooMuch(_) => Status::resource_exhausted(not.to_string()),
         NotJoined::AnothersNode | NotJoined::NoNode => Status::permission_denied(not.to_string()),
+        NotJoined::Unwritten(of) => wire::unwritten(of),
     }
 }
 

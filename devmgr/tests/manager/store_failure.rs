@@ -15,7 +15,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tonic::{Code, Status};
 
 use super::in_process::{serve, serve_configured};
-use super::node::FakeNode;
+use super::node::{FakeNode, FakeNodeState};
 use super::orders::named;
 use super::process::{AT_MOST, Client, Who, request, waiting};
 use super::watching::get;
@@ -145,6 +145,38 @@ async fn a_shared_store_that_fails_confirms_nothing_that_takes() {
     assert_eq!(unknown.code(), Code::NotFound, "{unknown}");
     failing.set(true);
     assert_refused(&root.delete_user("carl").await.unwrap_err());
+    node.assert_no_fault();
+    running.stop().await;
+}
+
+/// etcd may refuse writes for hours, and the manager must not fill its memory meanwhile.
+#[tokio::test]
+async fn a_node_that_reports_without_end_while_the_store_fails_is_turned_away() {
+    let (running, failing) = start_shared().await;
+    let address = running.addresses[0];
+    let node = FakeNode::start(address, 1, 1);
+    let other = FakeNode::start(address, 2, 1);
+    let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
+    ann.see_nodes(2).await;
+    let held = ann.granted(request("1")).await;
+    failing.set(true);
+    assert_not_granted(&ann.refused(request("1")).await);
+    node.flood().await;
+    let said = |state: &FakeNodeState| {
+        let unavailable = state.unavailable.as_ref();
+        unavailable.is_some_and(|status| status.message().contains("nothing was changed"))
+    };
+    node.see("the reason", said).await;
+    let reason = node.look(|state| state.unavailable.clone());
+    assert_refused(&reason.unwrap());
+    ann.renew(&held.lease_id).await.unwrap();
+    other.look(|state| assert!(state.unavailable.is_none()));
+
+    failing.set(false);
+    node.see("the welcome", |state| state.welcome.is_some())
+        .await;
+    ann.see_nodes(2).await;
+    ann.renew(&held.lease_id).await.unwrap();
     node.assert_no_fault();
     running.stop().await;
 }

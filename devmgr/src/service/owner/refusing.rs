@@ -11,6 +11,9 @@
 //! nothing: a listing, and a refusal to let a node join. A node that may not join serves its leases on, and
 //! asks all managers again.
 //!
+//! A store in etcd may fail for hours. So nodes that report more than the failing store can take are
+//! disconnected, and joins are refused until the store recovers ([`is_full`](super::writing::Writing::is_full)).
+//!
 //! Invariant: once the failure is known, no caller waits for the store.
 
 use std::mem::take;
@@ -32,6 +35,9 @@ impl Owner {
         let refused = Unwritten::Refused(problem);
         // The callers may be gone.
         match input {
+            Input::Joined(_, _, answer) if self.writing.is_full() => {
+                drop(answer.send(Err(refused.into())));
+            }
             Input::Request(_, _, watcher) => watcher.tell(News::NotWritten(refused)),
             Input::Ask(ask, answer) if ask.call != LeaseCall::Renew => {
                 drop(answer.send(Err(refused)));
