@@ -2,7 +2,8 @@
 //! are refused.
 //!
 //! A higher term alone does not end a reign, because anybody can claim one. It makes the manager ask the store.
-//! Invariant: every answer of the manager's own services has the term in which it was decided.
+//! Invariants: every answer of the manager's own services has the term in which it was decided. However many
+//! callers claim a higher term, one question at most is in the owner's queue.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -15,7 +16,7 @@ use tonic::codegen::http::{self, HeaderMap, HeaderValue};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 
-use super::input::Input;
+use super::input::{Input, LeadDoubt};
 
 type Request = http::Request<Body>;
 type Response = http::Response<Body>;
@@ -26,6 +27,7 @@ pub(super) struct Identity {
     pub(super) cluster: ClusterId,
     pub(super) term: Term,
     pub(super) owner: mpsc::Sender<Input>,
+    pub(super) doubt: LeadDoubt,
 }
 
 impl Identity {
@@ -34,8 +36,11 @@ impl Identity {
         if met <= self.term {
             return Ok(());
         }
-        // If the owner is busy, somebody else's word is under way.
-        let _ = self.owner.try_send(Input::ConfirmLead);
+        // Callers are not authenticated yet, so they must not fill the owner's queue.
+        if let Some(question) = self.doubt.question() {
+            // If the queue is full, a later call asks again.
+            let _ = self.owner.try_send(Input::ConfirmLead(question));
+        }
         Err(Status::unavailable(format!(
             "the caller has met term {met} of the device manager, and this manager leads in term {}: another manager \
              leads, or the store was restored from a backup without causeway-devmgr --after-restore",
@@ -104,5 +109,32 @@ where
             identity.mark(answer.headers_mut());
             Ok(answer)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_higher_terms_are_one_question() {
+        let (owner, mut asked) = mpsc::channel(8);
+        let identity = Identity {
+            cluster: ClusterId([1; 16]),
+            term: Term(3),
+            owner,
+            doubt: LeadDoubt::default(),
+        };
+        identity.check_term(Term(3)).unwrap();
+        assert!(asked.try_recv().is_err());
+        for _ in 0..2 {
+            for term in 4..100 {
+                let refused = identity.check_term(Term(term)).unwrap_err();
+                assert_eq!(refused.code(), tonic::Code::Unavailable);
+            }
+            // Once the question is handled, the next caller asks again.
+            assert!(matches!(asked.try_recv(), Ok(Input::ConfirmLead(_))));
+            assert!(asked.try_recv().is_err());
+        }
     }
 }

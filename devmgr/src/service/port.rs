@@ -25,7 +25,7 @@ use super::certified::Certified;
 use super::connections::{self, Connections, Incoming};
 use super::error::CannotStart;
 use super::identity::{Identity, Marked};
-use super::input::Input;
+use super::input::{Input, LeadDoubt};
 use super::owner::{INBOX, OwnerEnd};
 use super::pace::{self, Pace};
 use super::shared::Others;
@@ -112,6 +112,7 @@ impl Port {
             cluster: state.cluster,
             term: state.term,
             owner: inbox,
+            doubt: LeadDoubt::default(),
         };
         let incoming = Connections::new(
             self.tls.clone(),

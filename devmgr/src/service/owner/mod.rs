@@ -305,7 +305,8 @@ impl Owner {
                 self.order(Event::Revoke { lease }, done);
             }
             Input::Identity(wanted, done) => self.identity(wanted, done),
-            Input::ConfirmLead => self.confirm_lead(),
+            // The question counts as asked until here.
+            Input::ConfirmLead(_question) => self.confirm_lead(),
             Input::Read(look) => {
                 let now = Now {
                     time: self.clock.now(),
