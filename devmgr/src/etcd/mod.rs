@@ -16,6 +16,7 @@ mod fault;
 mod keys;
 mod members;
 mod parts;
+mod registering;
 mod store;
 mod tenure;
 

@@ -9,6 +9,7 @@ mod ending;
 mod etcd;
 mod etcd_offline;
 mod etcd_store;
+mod etcd_trouble;
 mod first_admin;
 mod forgetting;
 mod granting;
