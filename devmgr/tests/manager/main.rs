@@ -7,6 +7,7 @@ mod crowds;
 mod encrypted;
 mod ending;
 mod etcd;
+mod etcd_login;
 mod etcd_offline;
 mod etcd_store;
 mod etcd_trouble;
