@@ -70,7 +70,7 @@ impl Nodes for NodesService {
             .map(|peer| tracing::field::display(peer.address));
         let mut words = request.into_inner();
         let hello = self.hello(&mut words).await?;
-        self.identity.check_term(Term(hello.term))?;
+        self.identity.check_term(Term(hello.term), &caller)?;
         let is_insecure = hello.insecure;
         let account = self
             .authenticator

@@ -9,9 +9,9 @@ use causeway_proto::manager::{ListManagersRequest, ManagerRole};
 use etcd_client::{Permission, PermissionType};
 
 use super::etcd::{Cluster, PREFIX};
+use super::etcd_trouble::see_health;
 use super::orders::named;
 use super::process::{AT_MOST, Client, Manager, Who};
-use super::watching::get;
 
 /// A member of etcd that authenticates users, and signs their tokens.
 struct Guarded {
@@ -63,10 +63,7 @@ impl Guarded {
         let login = format!("user = \"manager\"\npassword_file = {file:?}\n");
         let table = self.cluster.table(&self.folder.path().join("token"));
         let manager = Manager::configured(&(table + &login));
-        let begin = Instant::now();
-        while !get(manager.address, "/healthz").await.contains(" 200 ") {
-            assert!(begin.elapsed() < AT_MOST, "the manager does not lead");
-        }
+        see_health(manager.address, &[" 200 "]).await;
         manager
     }
 }
@@ -87,6 +84,23 @@ async fn after_a_change_of_etcds_users_the_manager_logs_in_again() {
     let mut etcd = guarded.root().await;
     etcd.user_add("another", "password", None).await.unwrap();
     root.put_user(named("bob")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_is_refused_is_named_until_the_file_has_another() {
+    let Some(guarded) = Guarded::start(&[""]).await else {
+        return;
+    };
+    let manager = guarded.manager().await;
+    let mut etcd = guarded.root().await;
+    let changed = etcd.user_change_password("manager", "another");
+    changed.await.unwrap();
+    let says = [" 503 ", "standby", "authentication failed"];
+    see_health(manager.address, &says).await;
+    std::fs::write(guarded.password_file("manager"), "another\n").unwrap();
+    see_health(manager.address, &[" 200 "]).await;
+    let mut root = Client::connect(manager.address, Who::Nobody).await;
+    root.put_user(named("ann")).await.unwrap();
 }
 
 /// The keys of the managers are not permitted at first.

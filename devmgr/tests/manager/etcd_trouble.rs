@@ -1,7 +1,8 @@
-//! What managers do when etcd is full, or has a row that cannot be read. Both heal without a restart.
+//! What managers do when etcd is full, or has a row that cannot be read: both heal without a restart. And what they
+//! do so that etcd does not become full.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_proto::manager::ListManagersRequest;
 use etcd_client::{
@@ -14,13 +15,13 @@ use super::orders::named;
 use super::process::{AT_MOST, Client, Manager, Who, request};
 use super::watching::get;
 
-/// Waits until `/healthz` contains all of this, and returns it.
-async fn see_health(address: SocketAddr, says: &[&str]) -> String {
+/// Waits until `/healthz` contains all of this.
+pub(crate) async fn see_health(address: SocketAddr, says: &[&str]) {
     let begin = Instant::now();
     loop {
         let health = get(address, "/healthz").await;
         if says.iter().all(|words| health.contains(words)) {
-            return health;
+            return;
         }
         assert!(begin.elapsed() < AT_MOST, "{health}");
         tokio::task::yield_now().await;
@@ -119,4 +120,33 @@ async fn a_row_that_cannot_be_read_is_named_until_it_is_corrected() {
     see_health(manager.address, &[" 200 "]).await;
     let mut root = Client::connect(manager.address, Who::Nobody).await;
     root.put_user(named("ann")).await.unwrap();
+}
+
+/// etcd keeps them otherwise, until it is full.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_discards_old_revisions() {
+    let Some(cluster) = Cluster::start(1).await else {
+        return;
+    };
+    let mut etcd = cluster.client().await;
+    let put = etcd.put("other", "old", None).await.unwrap();
+    let revision = put.header().unwrap().revision();
+    etcd.put("other", "new", None).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let manager = Manager::configured(&cluster.table(&folder.path().join("token")));
+    see_health(manager.address, &[" 200 "]).await;
+    let old = || GetOptions::new().with_revision(revision);
+    let got = etcd.get("other", Some(old())).await.unwrap();
+    assert_eq!(got.kvs()[0].value(), b"old");
+    // The leader leaves each revision to others for a while.
+    let mut polls = tokio::time::interval(Duration::from_millis(200));
+    let begin = Instant::now();
+    while let Ok(got) = etcd.get("other", Some(old())).await {
+        assert!(begin.elapsed() < AT_MOST, "{got:?}");
+        polls.tick().await;
+    }
+    let refused = etcd.get("other", Some(old())).await.unwrap_err();
+    assert!(refused.to_string().contains("compacted"), "{refused}");
+    let got = etcd.get("other", None).await.unwrap();
+    assert_eq!(got.kvs()[0].value(), b"new");
 }
