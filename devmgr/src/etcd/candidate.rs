@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_proto::metadata::Term;
+use causeway_proto::metadata::{ClusterId, Term};
 use etcd_client::{
     Compare, CompareOp, DeleteOptions, EventType, GetResponse, LeaseGrantOptions, PutOptions, Txn,
     TxnOp, TxnOpResponse, WatchOptions,
@@ -17,12 +17,15 @@ use tokio::task::JoinSet;
 use super::client::Etcd;
 use super::fault::Fault;
 use super::keys::{Keys, Registration, first_step, leader_of, leader_value};
+use super::registering::{Hanging, Registering};
 use super::store::EtcdStore;
 use super::tenure::{Tenure, now};
 use crate::leadership::{
     Action, EtcdLease, Event, LeaderKey, Leadership, ManagerId, Reign, Revision, View, Why,
 };
-use crate::store::rows::{SCHEMA, check_schema, number_of, term_value};
+use crate::store::rows::{
+    META_SCHEMA, META_TERM, SCHEMA, check_schema, cluster_of, number_of, term_value,
+};
 use crate::store::{StoreError, Stored};
 use crate::time::{Span, Time, Wall};
 
@@ -60,8 +63,10 @@ pub struct Lead {
 pub struct Standing {
     /// Where the leader is reached, if one is known.
     pub leader: Option<String>,
-    /// The highest term that this manager has met.
+    /// The highest term that this manager has met since its start.
     pub met: Term,
+    /// The cluster, if it is known.
+    pub cluster: Option<ClusterId>,
     /// Why this manager, or every manager, cannot lead.
     pub problem: Option<Arc<str>>,
 }
@@ -91,7 +96,7 @@ pub struct Candidate {
     tenure: Option<Tenure>,
     loaded: Option<(Reign, EtcdStore, Stored)>,
     ttl: Span,
-    registered: Option<(EtcdLease, Registration)>,
+    registering: Registering,
     since: Wall,
     leads: bool,
     compacting: JoinSet<()>,
@@ -112,10 +117,12 @@ enum Happened {
     Event(Event),
     Granted(EtcdLease, Time, Span),
     Loaded(Reign, Box<(EtcdStore, Stored)>),
-    /// A look at the leader's key has succeeded (`None`) or failed.
-    Looked(Option<Fault>),
+    /// A look at the leader's key has succeeded, and has found the cluster's id; or the look has failed.
+    Looked(Result<Option<ClusterId>, Fault>),
     /// This manager could lead as far as the store goes (`None`), or could not.
     Fit(Option<Fault>),
+    /// Whether this manager was registered.
+    Registered(bool),
     Instruction(Instruction),
 }
 
@@ -156,7 +163,7 @@ impl Candidate {
             standing,
             tenure: None,
             loaded: None,
-            registered: None,
+            registering: Registering::default(),
             since: wall,
             leads: false,
             compacting: JoinSet::new(),
@@ -220,9 +227,20 @@ impl Candidate {
                 self.loaded = Some((reign, loaded.0, loaded.1));
                 Event::Loaded(reign)
             }
-            Happened::Looked(fault) => {
+            Happened::Looked(looked) => {
+                if let Ok(Some(cluster)) = &looked {
+                    let cluster = Some(*cluster);
+                    self.standing.send_if_modified(|standing| {
+                        std::mem::replace(&mut standing.cluster, cluster) != cluster
+                    });
+                }
+                let fault = looked.err();
                 self.unreachable = fault.map(|fault| Arc::from(fault.to_string()));
                 self.tell_problem();
+                return None;
+            }
+            Happened::Registered(is_done) => {
+                self.registering.end(now(), is_done);
                 return None;
             }
             Happened::Fit(fault) => {
@@ -364,27 +382,23 @@ impl Candidate {
                 .to_owned(),
         };
         let Some(lease) = self.machine.lease() else {
-            self.registered = None;
             return;
         };
-        let registered = Some((lease, registration));
-        if self.registered != registered {
-            if let Some((lease, registration)) = &registered {
-                let (etcd, key) = (self.etcd.clone(), self.keys.manager(self.id));
-                tokio::spawn(register(etcd, key, *lease, registration.clone()));
-            }
-            self.registered = registered;
+        let wanted = (lease, registration);
+        if self.registering.begin(now(), &wanted) {
+            let (etcd, key) = (self.etcd.clone(), self.keys.manager(self.id));
+            self.spawn(register(etcd, key, wanted));
         }
     }
 
     /// Follows the leader's key: by a watch, and by reading it now and then, because a member that hangs
     /// reports nothing.
     fn look_at_leader(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (etcd, key, events) = (self.etcd.clone(), self.keys.leader(), self.events.clone());
+        let (etcd, keys, events) = (self.etcd.clone(), self.keys.clone(), self.events.clone());
         async move {
             loop {
-                if let Err(fault) = look(&etcd, &key, &events).await {
-                    if events.send(Happened::Looked(Some(fault))).is_err() {
+                if let Err(fault) = look(&etcd, &keys, &events).await {
+                    if events.send(Happened::Looked(Err(fault))).is_err() {
                         return;
                     }
                     tokio::time::sleep(PAUSE).await;
@@ -394,20 +408,30 @@ impl Candidate {
     }
 }
 
-/// Reads the leader's key, and follows it for a while.
+/// Reads the leader's key and the cluster's id, and follows the key for a while.
 async fn look(
     etcd: &Etcd,
-    key: &[u8],
+    keys: &Keys,
     events: &mpsc::UnboundedSender<Happened>,
 ) -> Result<(), Fault> {
-    let got = etcd.get(ANSWERS_WITHIN, key.to_vec()).await?;
-    let revision = got.header().ok_or(Fault::Incomplete)?.revision();
-    let _ = events.send(Happened::Looked(None));
-    let _ = events.send(Happened::Event(Event::Seen(leader_in(&got))));
+    let gets = [keys.leader(), keys.cluster()].map(|key| TxnOp::get(key, None));
+    let read = etcd.txn(ANSWERS_WITHIN, Txn::new().and_then(gets)).await?;
+    let revision = read.header().ok_or(Fault::Incomplete)?.revision();
+    let [TxnOpResponse::Get(leader), TxnOpResponse::Get(cluster)] = &read.op_responses()[..] else {
+        return Err(Fault::Incomplete);
+    };
+    let cluster = cluster.kvs().first();
+    // Whoever leads reports a damaged row.
+    let cluster = cluster.and_then(|row| cluster_of(row.value()).ok());
+    let _ = events.send(Happened::Looked(Ok(cluster)));
+    let _ = events.send(Happened::Event(Event::Seen(leader_in(leader))));
     let until = tokio::time::Instant::now() + LOOK_EVERY;
     let options = WatchOptions::new().with_start_revision(revision + 1);
     let watch = |client: etcd_client::Client| async move {
-        client.watch_client().watch(key, Some(options)).await
+        client
+            .watch_client()
+            .watch(keys.leader(), Some(options))
+            .await
     };
     let mut stream = etcd.call(ANSWERS_WITHIN, watch).await?;
     loop {
@@ -493,10 +517,7 @@ struct Take {
 impl Take {
     async fn run(&self, lease: EtcdLease, events: &mpsc::UnboundedSender<Happened>) {
         let event = match self.take(lease).await {
-            Ok(event) => {
-                let _ = events.send(Happened::Fit(None));
-                event
-            }
+            Ok(event) => event,
             Err(fault) => {
                 let _ = events.send(Happened::Fit(Some(fault)));
                 Event::NotTaken(lease)
@@ -526,12 +547,14 @@ impl Take {
             tracing::debug!(leader = leader.address, "another manager leads");
             return Ok(Event::NotTaken(lease));
         }
-        let number =
-            |of: &GetResponse| of.kvs().first().map(|kv| number_of(kv.value())).transpose();
-        if let Some(schema) = number(schema)? {
+        let number = |key: &[u8], of: &GetResponse| {
+            let row = of.kvs().first();
+            row.map(|row| number_of(key, row.value())).transpose()
+        };
+        if let Some(schema) = number(META_SCHEMA, schema)? {
             check_schema(u32::try_from(schema).unwrap_or(u32::MAX))?;
         }
-        let term_now = Term(number(term)?.unwrap_or(0) + 1);
+        let term_now = Term(number(META_TERM, term)?.unwrap_or(0) + 1);
         let revision = |of: &GetResponse| of.kvs().first().map_or(0, |kv| kv.mod_revision());
         let hangs = PutOptions::new().with_lease(lease.0);
         let value = leader_value(self.id, &self.address, term_now);
@@ -561,7 +584,11 @@ impl Take {
 
 async fn load(etcd: Etcd, reign: Reign, events: &mpsc::UnboundedSender<Happened>) {
     let happened = match EtcdStore::load(etcd, reign).await {
-        Ok(loaded) => Happened::Loaded(reign, Box::new(loaded)),
+        Ok(loaded) => {
+            // Only now: a row that cannot be read is a problem until then.
+            let _ = events.send(Happened::Fit(None));
+            Happened::Loaded(reign, Box::new(loaded))
+        }
         Err(Fault::Deposed) => Happened::Event(Event::Deposed(reign)),
         Err(fault) => {
             tracing::error!(%fault, "the state cannot be read from etcd");
@@ -590,16 +617,18 @@ async fn resign(etcd: Etcd, keys: Keys, reign: Reign) {
     }
 }
 
-async fn register(etcd: Etcd, key: Vec<u8>, lease: EtcdLease, registration: Registration) {
+async fn register(etcd: Etcd, key: Vec<u8>, (lease, registration): Hanging) -> Happened {
     let value = serde_json::to_vec(&registration).unwrap_or_default();
     let put = |client: etcd_client::Client| async move {
         let hangs = PutOptions::new().with_lease(lease.0);
         client.kv_client().put(key, value, Some(hangs)).await
     };
-    // Only `causeway managers` lacks this manager then, until its role changes.
-    if let Err(fault) = etcd.call(ANSWERS_WITHIN, put).await {
+    let registered = etcd.call(ANSWERS_WITHIN, put).await;
+    if let Err(fault) = &registered {
+        // Only `causeway managers` lacks this manager meanwhile.
         tracing::debug!(%fault, "this manager is not registered in etcd");
     }
+    Happened::Registered(registered.is_ok())
 }
 
 /// Removes old revisions, which etcd keeps otherwise.

@@ -143,13 +143,14 @@ impl Etcd {
 
 /// Whether another connection may cure the fault.
 fn is_of_connection(fault: &Fault) -> bool {
-    use tonic::Code::{PermissionDenied, Unauthenticated, Unavailable, Unknown};
+    use tonic::Code::{InvalidArgument, PermissionDenied, Unauthenticated, Unavailable, Unknown};
     match fault {
         Fault::Late { .. } => true,
         Fault::Refused { error, .. } => match error {
+            // A signed token (JWT) is an invalid argument once etcd's users or roles have changed.
             etcd_client::Error::GRpcStatus(status) => matches!(
                 status.code(),
-                PermissionDenied | Unauthenticated | Unavailable | Unknown
+                InvalidArgument | PermissionDenied | Unauthenticated | Unavailable | Unknown
             ),
             _ => true,
         },

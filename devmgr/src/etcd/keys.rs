@@ -14,7 +14,7 @@ use causeway_proto::metadata::Term;
 use serde::{Deserialize, Serialize};
 
 use crate::leadership::{LeaderKey, ManagerId, Reign, Revision};
-use crate::store::rows::{META_SCHEMA, META_TERM, Row, Table};
+use crate::store::rows::{META_CLUSTER, META_SCHEMA, META_TERM, Row, Table};
 
 /// Makes keys.
 #[derive(Clone, Debug)]
@@ -86,6 +86,10 @@ impl Keys {
 
     pub(super) fn term(&self) -> Vec<u8> {
         self.row(Table::Meta, META_TERM)
+    }
+
+    pub(super) fn cluster(&self) -> Vec<u8> {
+        self.row(Table::Meta, META_CLUSTER)
     }
 
     /// The key and value of a row.

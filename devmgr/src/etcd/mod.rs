@@ -2,12 +2,14 @@
 //!
 //! - [`Access`]: how etcd is reached. [`Etcd`]: calls to its members. `keys`: the keys.
 //! - [`EtcdStore`]: the store of one reign. `parts`: splits large steps; pure.
-//! - [`Candidate`]: carries out what [`Leadership`](crate::leadership::Leadership) decides. [`Tenure`]: until when
-//!   this process may act.
+//! - [`Candidate`]: carries out what [`Leadership`](crate::leadership::Leadership) decides. `registering`: when its
+//!   registration is written; pure. [`Tenure`]: until when this process may act.
 //! - [`members`](fn@members), [`managers`]: for people.
 //!
-//! This folder decides nothing about leases of devices. Invariant: nothing is written without a comparison of
-//! the leader's key, except the key itself and what hangs on a manager's etcd lease.
+//! This folder decides nothing about leases of devices. Invariant: every transaction that writes compares the leader's
+//! key. The one that takes the key requires that there is none, and puts `term` and `step`, too. Without a comparison,
+//! a manager writes only its registration, which hangs on its etcd lease. The leader also discards old revisions, and
+//! etcd knows these for all keys only, other programs' too.
 
 mod access;
 mod candidate;
@@ -16,6 +18,7 @@ mod fault;
 mod keys;
 mod members;
 mod parts;
+mod registering;
 mod store;
 mod tenure;
 

@@ -76,6 +76,7 @@ impl Admin for AdminService {
             expires_unix_ms: caller.until.map_or(0, |until| until.0),
             term: self.identity.term.0,
             cluster_id: self.identity.cluster.0.to_vec().into(),
+            claimed_term: self.identity.claimed().map_or(0, |term| term.0),
         }))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use causeway_proto::control::{Client, DeviceUse};
 use causeway_proto::manager::{Heartbeat, HostLoad, NodeShare, ToNode};
@@ -43,7 +43,7 @@ pub(crate) enum Input {
     /// Changes users or tokens, with all consequences. Leases of a deleted user end.
     Identity(IdentityChange, Done),
     /// Somebody has met a higher term: finds out whether this manager still leads.
-    ConfirmLead,
+    ConfirmLead(LeadQuestion),
     /// Runs a closure on the owner's state.
     Read(Box<dyn FnOnce(&Sight<'_>) + Send>),
 }
@@ -86,8 +86,31 @@ pub(crate) enum Unwritten {
     Unconfirmed(Problem),
 }
 
+/// Whether the owner is being asked if this manager still leads. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeadDoubt(Arc<AtomicBool>);
+
+impl LeadDoubt {
+    /// The question, unless one is under way.
+    pub(crate) fn question(&self) -> Option<LeadQuestion> {
+        let is_asked = self.0.swap(true, Ordering::SeqCst);
+        (!is_asked).then(|| LeadQuestion(self.clone()))
+    }
+}
+
+/// A question that is under way until it is dropped.
+#[derive(Debug)]
+pub(crate) struct LeadQuestion(LeadDoubt);
+
+impl Drop for LeadQuestion {
+    fn drop(&mut self) {
+        let LeadDoubt(is_asked) = &self.0;
+        is_asked.store(false, Ordering::SeqCst);
+    }
+}
+
 /// Why a node is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotJoined {
     /// Another account has joined as this node.
     #[error(
@@ -105,6 +128,9 @@ pub(crate) enum NotJoined {
     /// The node's account is no longer allowed to join.
     #[error("the node's credentials are no longer valid")]
     NoNode,
+    /// Too much waits for the failing store.
+    #[error(transparent)]
+    Unwritten(#[from] Unwritten),
 }
 
 /// A user's operation on one lease.

@@ -70,7 +70,7 @@ impl Nodes for NodesService {
             .map(|peer| tracing::field::display(peer.address));
         let mut words = request.into_inner();
         let hello = self.hello(&mut words).await?;
-        self.identity.check_term(Term(hello.term))?;
+        self.identity.check_term(Term(hello.term), &caller)?;
         let is_insecure = hello.insecure;
         let account = self
             .authenticator
@@ -128,6 +128,7 @@ fn refusal(not: &NotJoined) -> Status {
     match not {
         NotJoined::TooMany | NotJoined::TooMuch(_) => Status::resource_exhausted(not.to_string()),
         NotJoined::AnothersNode | NotJoined::NoNode => Status::permission_denied(not.to_string()),
+        NotJoined::Unwritten(of) => wire::unwritten(of),
     }
 }
 

@@ -24,7 +24,7 @@ use super::authentication::Authenticator;
 use super::certified::Certified;
 use super::connections::{self, Connections, Incoming};
 use super::error::CannotStart;
-use super::identity::{Identity, Marked};
+use super::identity::{Identity, Marked, TermJudge};
 use super::input::Input;
 use super::owner::{INBOX, OwnerEnd};
 use super::pace::{self, Pace};
@@ -108,11 +108,7 @@ impl Port {
             health: state.healthy.clone(),
             counters: state.counters,
         }));
-        let identity = Identity {
-            cluster: state.cluster,
-            term: state.term,
-            owner: inbox,
-        };
+        let identity = Identity::new(state.cluster, state.term, inbox);
         let incoming = Connections::new(
             self.tls.clone(),
             authenticator.clone(),
@@ -182,11 +178,13 @@ impl Port {
         let nodes = NodesServer::new(nodes).max_decoding_message_size(MAX_NODE_WORD);
         let leases = LeasesServer::new(leases).max_decoding_message_size(MAX_WORD);
         let admin = AdminServer::new(admin).max_decoding_message_size(MAX_WORD);
+        let judge = TermJudge::new(identity, authenticator);
+        // The mark is outside, so that refusals have it, too.
         Services::default()
             .within(ANSWER_WITHIN)
-            .with(Marked::new(identity, Judged::new(authenticator, nodes)))
-            .with(Marked::new(identity, Judged::new(authenticator, leases)))
-            .with(Marked::new(identity, Judged::new(authenticator, admin)))
+            .with(Marked::new(identity, Judged::new(&judge, nodes)))
+            .with(Marked::new(identity, Judged::new(&judge, leases)))
+            .with(Marked::new(identity, Judged::new(&judge, admin)))
     }
 
     /// Serves `/metrics` and `/healthz` on their own listener until the manager stops.

@@ -1,5 +1,5 @@
-//! The services of a standby: every call is answered `UNAVAILABLE`, with the leader's address and the highest
-//! known term.
+//! The services of a standby: every call is answered `UNAVAILABLE`, with the leader's address, the cluster, and the
+//! highest known term.
 //!
 //! A standby does not forward calls, because it cannot pass on whom a certificate names. Invariant: no byte of
 //! a call's message is read.
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
-use causeway_proto::metadata::{LEADER, TERM};
+use causeway_proto::metadata::{CLUSTER, LEADER, TERM};
 use causeway_serving::services::{NotReflected, Services};
 use tokio::sync::watch;
 use tonic::Status;
@@ -80,6 +80,13 @@ impl<S> Service<http::Request<Body>> for StandsBy<S> {
         let mut answer = status.into_http::<Body>();
         let headers = answer.headers_mut();
         headers.insert(TERM, number(standing.met));
+        // Without it, callers would not believe the term.
+        if let Some(Ok(cluster)) = standing
+            .cluster
+            .map(|of| HeaderValue::from_str(&of.to_string()))
+        {
+            headers.insert(CLUSTER, cluster);
+        }
         let leader = standing.leader.as_deref().map(HeaderValue::from_str);
         if let Some(Ok(leader)) = leader {
             headers.insert(LEADER, leader);

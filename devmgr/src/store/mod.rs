@@ -121,10 +121,14 @@ pub enum StoreError {
         known: u32,
     },
     /// A row cannot be parsed.
-    #[error("the store's table {table} has a row that cannot be read: {problem}")]
+    #[error(
+        "the store's table {table} has a row `{key}` that cannot be read: {problem}. Correct the row, or restore the store from a backup and run causeway-devmgr --after-restore once"
+    )]
     Row {
         /// The table.
         table: &'static str,
+        /// The row's key. Bytes that are not printable are escaped.
+        key: String,
         /// The cause.
         problem: String,
     },

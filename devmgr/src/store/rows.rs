@@ -73,7 +73,7 @@ impl Table {
 
 pub(crate) const META_SCHEMA: &[u8] = b"schema";
 pub(crate) const META_TERM: &[u8] = b"term";
-const META_CLUSTER: &[u8] = b"cluster";
+pub(crate) const META_CLUSTER: &[u8] = b"cluster";
 const META_EPOCHS: &[u8] = b"epochs";
 const META_POLICY: &[u8] = b"policy";
 const META_SIGNING_KEY: &[u8] = b"signing key";
@@ -105,9 +105,9 @@ pub(crate) fn term_value(term: Term) -> Vec<u8> {
     json(&term.0)
 }
 
-/// Reads a value of the rows with the schema and the term.
-pub(crate) fn number_of(value: &[u8]) -> Result<u64, StoreError> {
-    read(Table::Meta, value)
+/// Reads the value of [`META_SCHEMA`] or [`META_TERM`].
+pub(crate) fn number_of(key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
+    read((Table::Meta, key), value)
 }
 
 /// The row that a change writes.
@@ -207,29 +207,30 @@ impl Reading {
     ) -> Result<(), StoreError> {
         let stored = &mut self.stored;
         let rows = &mut stored.rows;
+        let of = (table, key);
         match table {
             Table::Meta => match key {
-                META_SCHEMA => stored.schema = Some(read(table, value)?),
-                META_TERM => stored.term = Term(read(table, value)?),
-                META_CLUSTER => stored.cluster = Some(cluster(table, value)?),
-                META_EPOCHS => rows.epochs = read::<Epoch>(table, value)?,
-                META_POLICY => rows.policy = Some(read(table, value)?),
+                META_SCHEMA => stored.schema = Some(read(of, value)?),
+                META_TERM => stored.term = Term(read(of, value)?),
+                META_CLUSTER => stored.cluster = Some(cluster_of(value)?),
+                META_EPOCHS => rows.epochs = read::<Epoch>(of, value)?,
+                META_POLICY => rows.policy = Some(read(of, value)?),
                 META_SIGNING_KEY => stored.signing_key = Some(Secret::new(value)),
                 // A value of a later version with the same schema.
                 _ => {}
             },
-            Table::Leases => rows.leases.push(read(table, value)?),
-            Table::Waiting => rows.waiting.push(read(table, value)?),
-            Table::Nodes => rows.nodes.push(read(table, value)?),
-            Table::Absences => rows.absences.push(read(table, value)?),
+            Table::Leases => rows.leases.push(read(of, value)?),
+            Table::Waiting => rows.waiting.push(read(of, value)?),
+            Table::Nodes => rows.nodes.push(read(of, value)?),
+            Table::Absences => rows.absences.push(read(of, value)?),
             Table::Quotas => {
-                let row: QuotaRow = read(table, value)?;
+                let row: QuotaRow = read(of, value)?;
                 rows.quotas.push((row.subject, row.quota));
             }
-            Table::Uses => rows.uses.push(read::<UseRow>(table, value)?),
-            Table::Users => stored.users.push(read(table, value)?),
-            Table::Tokens => stored.tokens.push(read(table, value)?),
-            Table::Removed => stored.removed.push(read(table, value)?),
+            Table::Uses => rows.uses.push(read::<UseRow>(of, value)?),
+            Table::Users => stored.users.push(read(of, value)?),
+            Table::Tokens => stored.tokens.push(read(of, value)?),
+            Table::Removed => stored.removed.push(read(of, value)?),
         }
         Ok(())
     }
@@ -254,17 +255,23 @@ pub(crate) fn check_schema(found: u32) -> Result<(), StoreError> {
     }
 }
 
-fn cluster(table: Table, value: &[u8]) -> Result<ClusterId, StoreError> {
-    let text: String = read(table, value)?;
-    ClusterId::parse(&text).ok_or_else(|| StoreError::Row {
-        table: table.name(),
-        problem: "the cluster's id has 32 hexadecimal digits".to_owned(),
-    })
+/// Reads the value of the row with the cluster's id.
+pub(crate) fn cluster_of(value: &[u8]) -> Result<ClusterId, StoreError> {
+    let of = (Table::Meta, META_CLUSTER);
+    let text: String = read(of, value)?;
+    let problem = || damaged(of, "the cluster's id has 32 hexadecimal digits".to_owned());
+    ClusterId::parse(&text).ok_or_else(problem)
 }
 
-fn read<T: DeserializeOwned>(table: Table, value: &[u8]) -> Result<T, StoreError> {
-    serde_json::from_slice(value).map_err(|error| StoreError::Row {
+fn read<T: DeserializeOwned>(of: (Table, &[u8]), value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value).map_err(|error| damaged(of, error.to_string()))
+}
+
+fn damaged((table, key): (Table, &[u8]), problem: String) -> StoreError {
+    StoreError::Row {
         table: table.name(),
-        problem: error.to_string(),
-    })
+        // Ids are bytes.
+        key: key.escape_ascii().to_string(),
+        problem,
+    }
 }

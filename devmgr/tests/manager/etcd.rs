@@ -33,6 +33,11 @@ struct Member {
 impl Cluster {
     /// Starts this many members. `None`, with a word on standard error, if etcd is not installed.
     pub(crate) async fn start(count: usize) -> Option<Cluster> {
+        Cluster::with_flags(&[], count).await
+    }
+
+    /// Starts members with these flags.
+    pub(crate) async fn with_flags(flags: &[&str], count: usize) -> Option<Cluster> {
         let version = Command::new("etcd").arg("--version").output();
         if version.is_err() {
             eprintln!("skipped: no etcd on this machine (Debian: etcd-server)");
@@ -57,6 +62,8 @@ impl Cluster {
         let peers = peers.collect::<Vec<_>>().join(",");
         for (at, of) in ports.iter().enumerate() {
             cluster.add(at, port(&of.0), port(&of.1), &peers);
+            let flags = flags.iter().map(|&flag| flag.to_owned());
+            cluster.members[at].arguments.extend(flags);
         }
         drop(ports);
         for at in 0..count {

@@ -62,6 +62,8 @@ pub(crate) struct FakeNodeState {
     pub(crate) draining: Option<bool>,
     pub(crate) faults: Vec<String>,
     pub(crate) refused: Option<Status>,
+    /// The last status with which a manager could not serve the node.
+    pub(crate) unavailable: Option<Status>,
     /// Bytes and commands that heartbeats report, for the node and for each of its leases.
     used: (u64, u64),
     newest: BTreeMap<(u32, u32, u32), u64>,
@@ -166,6 +168,22 @@ impl FakeNode {
         self.shared.say(from_node::Message::Inventory(changed));
     }
 
+    /// Reports one address after another, until the manager ends the connection.
+    pub(crate) async fn flood(&self) {
+        let to_manager = self.look(|state| state.to_manager.clone()).unwrap();
+        for number in 0_u32.. {
+            let changed = InventoryChanged {
+                inventory: Some(self.shared.inventory()),
+                addresses: vec![format!("node{number}:7079")],
+                ..InventoryChanged::default()
+            };
+            let message = Some(from_node::Message::Inventory(changed));
+            if to_manager.send(FromNode { message }).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Sets the use that heartbeats report.
     pub(crate) fn uses(&self, bytes: u64, commands: u64) {
         self.shared.state.lock().used = (bytes, commands);
@@ -211,7 +229,10 @@ async fn live(shared: Arc<Shared>, managers: Vec<SocketAddr>, who: Who) {
             // A status with a source comes from gRPC itself: the connection broke.
             Err(status)
                 if status.code() == tonic::Code::Unavailable
-                    || std::error::Error::source(&status).is_some() => {}
+                    || std::error::Error::source(&status).is_some() =>
+            {
+                shared.change(|state| state.unavailable = Some(status));
+            }
             Err(status) => {
                 shared.change(|state| state.refused = Some(status));
                 return;

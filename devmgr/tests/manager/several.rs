@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::manager::{
     GetManagerRequest, ListManagersRequest, ManagerInfo, ManagerRole, RequestDevices, progress,
 };
-use causeway_proto::metadata::{CLUSTER, LEADER, TERM, Term};
+use causeway_proto::metadata::{CLUSTER, ClusterId, LEADER, TERM, Term};
 use tonic::Status;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -191,6 +191,17 @@ async fn a_standby_names_the_leader_and_serves_nobody() {
     assert_eq!(named, several.managers[leader].address.to_string());
     let term = status.metadata().get(TERM).unwrap().to_str().unwrap();
     assert_eq!(Term::parse(term), Some(Term(info.term)));
+    // Without the cluster, callers would not believe the term.
+    let begin = Instant::now();
+    let cluster = loop {
+        let mut client = Client::connect(standby, Who::Nobody).await;
+        let status = client.ask(request("1")).await.err().unwrap();
+        if let Some(cluster) = status.metadata().get(CLUSTER) {
+            break ClusterId::parse(cluster.to_str().unwrap());
+        }
+        assert!(begin.elapsed() < AT_MOST, "{status}");
+    };
+    assert_eq!(cluster, ClusterId::from_bytes(&info.cluster_id));
     assert_eq!(health(standby).await, ServingStatus::NotServing);
     let serving = several.managers[leader].address;
     assert_eq!(health(serving).await, ServingStatus::Serving);

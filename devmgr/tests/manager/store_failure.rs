@@ -5,16 +5,17 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use causeway_devmgr::service::RunningManager;
 use causeway_devmgr::settings::Flags;
-use causeway_devmgr::store::{Failing, MemoryStore};
+use causeway_devmgr::store::{Failing, MemoryStore, Store, StoreError, Stored, Write};
 use causeway_proto::manager::progress;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tonic::{Code, Status};
 
 use super::in_process::{serve, serve_configured};
-use super::node::FakeNode;
+use super::node::{FakeNode, FakeNodeState};
 use super::orders::named;
 use super::process::{AT_MOST, Client, Who, request, waiting};
 use super::watching::get;
@@ -86,6 +87,96 @@ async fn leases_are_renewed_and_everything_else_is_refused() {
     ann.renew(&held.lease_id).await.unwrap();
     ann.release(&held.lease_id).await.unwrap();
     ann.granted(waiting("2")).await;
+    node.assert_no_fault();
+    running.stop().await;
+}
+
+/// A store that another manager can take over, as far as the manager knows.
+struct Shared(MemoryStore);
+
+impl Store for Shared {
+    fn load(&mut self) -> Result<Stored, StoreError> {
+        self.0.load()
+    }
+
+    fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        self.0.apply(writes)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+/// Starts a manager as [`start`] does, over a store that others can take over.
+async fn start_shared() -> (RunningManager, Failing) {
+    let store = MemoryStore::default();
+    let failing = store.failing();
+    (serve(Box::new(Shared(store))).await, failing)
+}
+
+/// Another manager may lead, and have granted what this one does not know.
+#[tokio::test]
+async fn a_shared_store_that_fails_confirms_nothing_that_takes() {
+    let (running, failing) = start_shared().await;
+    let address = running.addresses[0];
+    let node = FakeNode::start(address, 1, 1);
+    let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
+    ann.see_nodes(1).await;
+    let held = ann.granted(request("1")).await;
+    let mut bob = Client::connect(address, Who::Name("bob".to_owned())).await;
+    let mut root = Client::connect(address, Who::Nobody).await;
+    let unknown = bob.renew(&held.lease_id).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound, "{unknown}");
+
+    failing.set(true);
+    // The first one finds the failure out. The second one arrives when it is known.
+    for _ in 0..2 {
+        assert_unconfirmed(&bob.renew(&held.lease_id).await.unwrap_err());
+    }
+    ann.renew(&held.lease_id).await.unwrap();
+    failing.set(false);
+    let begin = Instant::now();
+    while bob.renew(&held.lease_id).await.unwrap_err().code() != Code::NotFound {
+        assert!(begin.elapsed() < AT_MOST, "the store does not recover");
+    }
+    // An order that is refused for its own reasons.
+    let unknown = root.delete_user("carl").await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound, "{unknown}");
+    failing.set(true);
+    assert_refused(&root.delete_user("carl").await.unwrap_err());
+    node.assert_no_fault();
+    running.stop().await;
+}
+
+/// etcd may refuse writes for hours, and the manager must not fill its memory meanwhile.
+#[tokio::test]
+async fn a_node_that_reports_without_end_while_the_store_fails_is_turned_away() {
+    let (running, failing) = start_shared().await;
+    let address = running.addresses[0];
+    let node = FakeNode::start(address, 1, 1);
+    let other = FakeNode::start(address, 2, 1);
+    let mut ann = Client::connect(address, Who::Name("ann".to_owned())).await;
+    ann.see_nodes(2).await;
+    let held = ann.granted(request("1")).await;
+    failing.set(true);
+    assert_not_granted(&ann.refused(request("1")).await);
+    node.flood().await;
+    let said = |state: &FakeNodeState| {
+        let unavailable = state.unavailable.as_ref();
+        unavailable.is_some_and(|status| status.message().contains("nothing was changed"))
+    };
+    node.see("the reason", said).await;
+    let reason = node.look(|state| state.unavailable.clone());
+    assert_refused(&reason.unwrap());
+    ann.renew(&held.lease_id).await.unwrap();
+    other.look(|state| assert!(state.unavailable.is_none()));
+
+    failing.set(false);
+    node.see("the welcome", |state| state.welcome.is_some())
+        .await;
+    ann.see_nodes(2).await;
+    ann.renew(&held.lease_id).await.unwrap();
     node.assert_no_fault();
     running.stop().await;
 }

@@ -3,10 +3,11 @@
 use causeway_devmgr::identity::MOST_TOKENS;
 use causeway_devmgr::inventory::limits;
 use causeway_proto::manager::{
-    CreateTokenRequest, DeleteUserRequest, Granted, ListNodesRequest, ListQueueRequest,
-    ListTokensRequest, ListUsersRequest, NodeShare, RefusalCode, RenewLease, RequestDevices,
-    RevokeTokenRequest, User, considered, progress,
+    CreateTokenRequest, DeleteUserRequest, GetManagerRequest, Granted, ListNodesRequest,
+    ListQueueRequest, ListTokensRequest, ListUsersRequest, NodeShare, RefusalCode, RenewLease,
+    RequestDevices, RevokeTokenRequest, User, considered, progress,
 };
+use causeway_proto::metadata::TERM;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Status};
@@ -392,4 +393,21 @@ async fn a_node_brings_so_many_devices_and_no_more() {
     );
     let _node = FakeNode::start(manager.address, 2, most);
     manager.user("ann").await.see_nodes(1).await;
+}
+
+/// Only an authenticated caller makes the manager ask whether it still leads.
+#[tokio::test]
+async fn a_stranger_who_names_a_higher_term_is_a_stranger() {
+    let manager = Manager::configured(AUTHENTICATE);
+    let mut nobody = Client::connect(manager.address, Who::Nobody).await;
+    let mut met = nobody.who.request(GetManagerRequest {});
+    met.metadata_mut().insert(TERM, "9".parse().unwrap());
+    let refused = nobody.admin.get_manager(met).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    // Callers judge refusals by it, too.
+    assert_eq!(refused.metadata().get(TERM).unwrap(), "1");
+    let mut admin = admin(&manager).await;
+    let asked = admin.who.request(GetManagerRequest {});
+    let info = admin.admin.get_manager(asked).await.unwrap().into_inner();
+    assert_eq!((info.term, info.claimed_term), (1, 0));
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use causeway_managers::highest::leader_of;
-use causeway_managers::probe;
+use causeway_managers::probe::{self, Probed};
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::manager::{
     ConfirmReservation, Granted, ReleaseLease, RenewLease, RequestDevices, progress,
@@ -238,16 +238,17 @@ impl Conversation {
     /// status.
     #[must_use]
     pub fn not_leading(&self, status: &Status) -> Option<WireError> {
-        if !probe::is_answer(status) {
-            return None;
+        let hear = |metadata: &MetadataMap, stands_by| self.cluster.hear(metadata, stands_by);
+        match probe::judge(status.clone(), hear) {
+            Ok(_) | Err(Probed::Broken(_)) => None,
+            // A manager that is alone may refuse for its own reasons.
+            Err(Probed::NotLeading(status))
+                if !self.cluster.has_several() && leader_of(status.metadata()).is_none() =>
+            {
+                None
+            }
+            Err(not) => Some(self.leads_not(not.to_string())),
         }
-        let stands_by = status.code() == Code::Unavailable;
-        if let Err(disbelieved) = self.cluster.hear(status.metadata(), stands_by) {
-            return Some(self.leads_not(disbelieved.to_string()));
-        }
-        // A manager that is alone may refuse for its own reasons.
-        let has_others = self.cluster.has_several() || leader_of(status.metadata()).is_some();
-        (stands_by && has_others).then(|| self.leads_not(status.message().to_owned()))
     }
 
     /// Converts a status that is not the manager's answer about a lease into an error.

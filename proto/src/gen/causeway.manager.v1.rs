@@ -733,6 +733,9 @@ pub struct ManagerInfo {
     /// as Welcome.cluster_id
     #[prost(bytes = "bytes", tag = "12")]
     pub cluster_id: ::prost::bytes::Bytes,
+    /// the highest term that a node or an administrator has named, if higher than term
+    #[prost(uint64, tag = "13")]
+    pub claimed_term: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_managers::probe::{self, Probed};
+use causeway_managers::probe;
 use causeway_managers::{Disbelieved, Finder, NotLeader, Patience, Refusal};
 use causeway_proto::manager::GetManagerRequest;
 use parking_lot::Mutex;
@@ -87,12 +87,8 @@ async fn reach(managed: &Managed, number: usize) -> Result<Channel, Parted> {
     let hear = |metadata: &_, stands_by| managed.hear(metadata, stands_by);
     let leads = probe::leads(channel.clone(), request, hear);
     let leads = tokio::time::timeout(PROBE_WITHIN, leads).await;
-    match leads.map_err(|_| Parted::Silent)? {
-        Ok(()) => Ok(channel),
-        Err(Probed::NotLeading(status)) => Err(Parted::NotLeading(status)),
-        Err(Probed::Disbelieved(disbelieved)) => Err(disbelieved.into()),
-        Err(Probed::Broken(status)) => Err(status.into()),
-    }
+    leads.map_err(|_| Parted::Silent)??;
+    Ok(channel)
 }
 
 /// What the search makes of a manager that the node could not join.

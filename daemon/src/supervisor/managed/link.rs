@@ -116,6 +116,16 @@ pub(super) enum Parted {
     Nonsense(&'static str),
 }
 
+impl From<Probed> for Parted {
+    fn from(probed: Probed) -> Parted {
+        match probed {
+            Probed::NotLeading(status) => Parted::NotLeading(status),
+            Probed::Disbelieved(disbelieved) => Parted::Disbelieved(disbelieved),
+            Probed::Broken(status) => Parted::Refused(status),
+        }
+    }
+}
+
 impl Parted {
     /// Returns advice on how to fix the error, if there is any.
     pub(super) fn cure(&self) -> Option<&'static str> {
@@ -246,13 +256,8 @@ impl Link<'_> {
 
     /// Explains a status with which the manager has refused to let the node join.
     fn refused(&self, status: Status) -> Parted {
-        match probe::judge(status, |metadata, stands_by| {
-            self.managed.hear(metadata, stands_by)
-        }) {
-            Ok(status) | Err(Probed::Broken(status)) => Parted::Refused(status),
-            Err(Probed::NotLeading(status)) => Parted::NotLeading(status),
-            Err(Probed::Disbelieved(disbelieved)) => Parted::Disbelieved(disbelieved),
-        }
+        let hear = |metadata: &_, stands_by| self.managed.hear(metadata, stands_by);
+        probe::judge(status, hear).map_or_else(Parted::from, Parted::Refused)
     }
 
     fn inventory(&self, known: &Known) -> Inventory {

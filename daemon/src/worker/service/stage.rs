@@ -4,6 +4,7 @@
 //! its connections, a later connection takes the place from the one before. Otherwise, each place is claimed once.
 
 mod places;
+mod proving;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,11 +16,12 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionId;
-use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict, WANTS_RECORD};
+use causeway_proto::preamble::{ClientWord, Introduction, Verdict, WANTS_RECORD};
 use causeway_security::ServerTls;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::places::{Claimed, Place, Taken, how, is_direct, place};
+use self::proving::Proofs;
 use super::carrier::{Arrived, Carrier, Losses};
 use super::ending::{Ending, Endings};
 use super::presence::{Change, Presence};
@@ -30,16 +32,8 @@ use crate::worker::session::Session;
 use crate::worker::takeovers::Takeovers;
 use crate::worker::threads::Scope;
 
-/// Limit on connections that have not proved the secret yet. A new connection replaces the oldest of
-/// them, because a client proves the secret within a round trip.
-const MAX_PROVING: usize = 32;
-/// Limit on such connections of other workers, which may wait until the client has added their link.
-const MAX_PEERS_PROVING: usize = 64;
 /// Time after which it is logged that a session is away.
 const LOGGED_AFTER: Duration = Duration::from_secs(1);
-/// Limit on threads, as a multiple of the connections. The threads of replaced connections end soon.
-const LEAVING: usize = 4;
-
 pub(super) struct Stage {
     state: Mutex<StageState>,
     changed: Condvar,
@@ -93,24 +87,6 @@ struct StageState {
 pub(super) struct Commands {
     pub(super) arrived: Arrived,
     pub(super) is_grpc: bool,
-}
-
-/// The connections that are proving a secret.
-#[derive(Default)]
-struct Proofs {
-    /// The connections that were not replaced, by their numbers.
-    open: BTreeMap<u64, TcpStream>,
-    threads: usize,
-}
-
-impl StageState {
-    /// Returns the unproved connections of this purpose, and the limit on them.
-    fn proving(&mut self, purpose: Purpose) -> (&mut Proofs, usize) {
-        match purpose {
-            Purpose::Peer => (&mut self.peers_proving, MAX_PEERS_PROVING),
-            _ => (&mut self.proving, MAX_PROVING),
-        }
-    }
 }
 
 impl Stage {
@@ -524,39 +500,6 @@ impl Stage {
         !state.commands.is_taken && !state.is_closed
     }
 
-    /// Registers a connection that is about to prove the secret; closes the oldest if there are too many.
-    /// Returns `None` if there are too many threads.
-    pub(super) fn begin_proof(
-        self: &Arc<Self>,
-        purpose: Purpose,
-        socket: &TcpStream,
-    ) -> Option<Proving> {
-        let socket = socket.try_clone().ok()?;
-        let mut state = self.state.lock();
-        if state.is_closed {
-            return None;
-        }
-        state.last_proof += 1;
-        let number = state.last_proof;
-        let (proofs, most) = state.proving(purpose);
-        if proofs.threads == LEAVING * most {
-            return None;
-        }
-        if proofs.open.len() == most
-            && let Some((_, oldest)) = proofs.open.pop_first()
-        {
-            // The thread of that connection sees the end.
-            let _ = oldest.shutdown(Shutdown::Both);
-        }
-        proofs.open.insert(number, socket);
-        proofs.threads += 1;
-        Some(Proving {
-            stage: Arc::clone(self),
-            purpose,
-            number,
-        })
-    }
-
     /// Checks whether a connection for this purpose could be accepted now.
     pub(super) fn has_place(&self, preamble: &Introduction) -> Result<(), Verdict> {
         place(&self.state.lock(), preamble).map(drop)
@@ -644,28 +587,11 @@ impl Losses for LostCommands {
     }
 }
 
-/// A connection that is proving the secret.
-pub(super) struct Proving {
-    stage: Arc<Stage>,
-    purpose: Purpose,
-    number: u64,
-}
-
-impl Drop for Proving {
-    fn drop(&mut self) {
-        let mut state = self.stage.state.lock();
-        let (proofs, _) = state.proving(self.purpose);
-        proofs.open.remove(&self.number);
-        proofs.threads -= 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::handover::AwayTimes;
-    use causeway_proto::preamble::Preamble;
-    use std::io::Read;
+    use causeway_proto::preamble::{Preamble, Purpose};
     use std::os::unix::net::UnixStream;
 
     const AWAY: AwayTimes = AwayTimes {
@@ -673,7 +599,7 @@ mod tests {
         keep: Duration::from_secs(600),
     };
 
-    fn stage() -> Arc<Stage> {
+    pub(super) fn stage() -> Arc<Stage> {
         assigned(Assignment::of_test(SessionId([1; 16])))
     }
 
@@ -785,27 +711,5 @@ mod tests {
         drop(first);
         assert!(!stage.awaits_commands());
         let _ = second.keep();
-    }
-
-    #[test]
-    fn proofs_at_once_are_limited() {
-        let stage = stage();
-        let mut ends = Vec::new();
-        let mut begin = |purpose| {
-            let (near, far) = UnixStream::pair().unwrap();
-            far.set_nonblocking(true).unwrap();
-            ends.push(far);
-            // `TcpStream` stands for all stream sockets here; nothing specific to TCP is used.
-            stage.begin_proof(purpose, &TcpStream::from(OwnedFd::from(near)))
-        };
-        let mut all: Vec<_> = (0..=MAX_PROVING).map(|_| begin(Purpose::Bulk)).collect();
-        assert!(all.iter().all(Option::is_some));
-        assert!(begin(Purpose::Peer).is_some());
-        all.extend((all.len()..LEAVING * MAX_PROVING).map(|_| begin(Purpose::Bulk)));
-        assert!(begin(Purpose::Bulk).is_none());
-        drop(all);
-        assert!(begin(Purpose::Bulk).is_some());
-        // The first connection was closed for the thirty-third.
-        assert_eq!(ends[0].read(&mut [0]).unwrap(), 0);
     }
 }

@@ -262,6 +262,14 @@ impl Owner {
                 if !self.is_current(connection, node) {
                     return;
                 }
+                if self.writing.is_full() {
+                    tracing::warn!(
+                        ?node,
+                        "too much waits for the failing store; disconnecting a node that reports more"
+                    );
+                    self.left(connection, node);
+                    return;
+                }
                 if let Err(too_much) = self.may_change(node, &event) {
                     tracing::warn!(?node, %too_much, "a node exceeds its limits; disconnecting it");
                     self.left(connection, node);
@@ -297,7 +305,8 @@ impl Owner {
                 self.order(Event::Revoke { lease }, done);
             }
             Input::Identity(wanted, done) => self.identity(wanted, done),
-            Input::ConfirmLead => self.confirm_lead(),
+            // The question counts as asked until here.
+            Input::ConfirmLead(_question) => self.confirm_lead(),
             Input::Read(look) => {
                 let now = Now {
                     time: self.clock.now(),

@@ -6,6 +6,14 @@
 //! callers are told that the outcome is unknown. Requests for devices are withdrawn instead, because a lease
 //! without a client would keep its devices for nothing.
 //!
+//! If other managers can take the store over, nothing that takes something away is said without a
+//! confirmation ([`Work::takes`](super::work::Work::takes)). Two kinds of answers need none, because they take
+//! nothing: a listing, and a refusal to let a node join. A node that may not join serves its leases on, and
+//! asks all managers again.
+//!
+//! A store in etcd may fail for hours. So nodes that report more than the failing store can take are
+//! disconnected, and joins are refused until the store recovers ([`is_full`](super::writing::Writing::is_full)).
+//!
 //! Invariant: once the failure is known, no caller waits for the store.
 
 use std::mem::take;
@@ -27,6 +35,9 @@ impl Owner {
         let refused = Unwritten::Refused(problem);
         // The callers may be gone.
         match input {
+            Input::Joined(_, _, answer) if self.writing.is_full() => {
+                drop(answer.send(Err(refused.into())));
+            }
             Input::Request(_, _, watcher) => watcher.tell(News::NotWritten(refused)),
             Input::Ask(ask, answer) if ask.call != LeaseCall::Renew => {
                 drop(answer.send(Err(refused)));
@@ -97,6 +108,10 @@ impl Owner {
             }
             Effect::Done(done, result) => {
                 let refused = match result {
+                    // The reason is not confirmed, but the order has no changes in any case.
+                    Err(_) if self.writing.is_shared() => {
+                        Unwritten::Refused(problem.clone()).into()
+                    }
                     Err(not_changed) => not_changed.into(),
                     Ok(()) => Unwritten::Unconfirmed(problem.clone()).into(),
                 };
@@ -107,7 +122,8 @@ impl Owner {
         None
     }
 
-    /// The outcome of a renewal as a crash would leave it. `None`: a crash could undo the outcome.
+    /// The outcome of a renewal as a crash would leave it. `None`: a crash could undo the outcome, or another
+    /// manager could decide otherwise.
     fn durable(&self, lease: LeaseId, outcome: Outcome) -> Option<Outcome> {
         let row = self.book.leases.get(&lease);
         match outcome {
@@ -118,6 +134,8 @@ impl Owner {
             }
             Outcome::Reserved(granted) => Some(Outcome::Reserved(as_stored(granted, row?))),
             Outcome::Ended(_) => None,
+            // Another manager may lead, and know the lease.
+            Outcome::Refused(_) | Outcome::Unknown if self.writing.is_shared() => None,
             // These say nothing about units.
             other @ (Outcome::Offered
             | Outcome::Waiting { .. }

@@ -32,6 +32,10 @@ use crate::lease::Change;
 use crate::store::{Store, StoreError, Write};
 use crate::time::{Span, Time};
 
+/// Maximum number of works that wait for a failing store, before nodes may add no more. Other inputs add
+/// nothing that lasts: clients are answered at once, and alarms are as many as the leases and nodes.
+const MOST_WAITING: usize = 4 * AT_ONCE;
+
 /// The state of group commit. See the module.
 pub(super) struct Writing {
     writer: Writer,
@@ -67,6 +71,11 @@ struct PendingWork {
 impl PendingWork {
     fn needs_transaction(&self) -> bool {
         self.writes > 0 || self.confirms
+    }
+
+    /// Whether neither a change nor an effect is left.
+    fn is_empty(&self) -> bool {
+        self.writes == 0 && self.work.effects.is_empty()
     }
 }
 
@@ -132,9 +141,15 @@ impl Writing {
     }
 
     /// Whether the owner may take more inputs. While the store fails it always may, so that leases can be
-    /// renewed. The limit of a failure bounds what gathers meanwhile.
+    /// renewed.
     pub(super) fn has_room(&self) -> bool {
         self.health.problem().is_some() || self.queued.len() < AT_ONCE
+    }
+
+    /// Whether so much waits for the failing store that nodes must not add to it.
+    pub(super) fn is_full(&self) -> bool {
+        let waiting = self.committing.len() + self.queued.len();
+        self.health.problem().is_some() && waiting >= MOST_WAITING
     }
 
     /// Waits until the running transaction ends; forever if none runs.
@@ -187,17 +202,26 @@ impl Writing {
         }
     }
 
-    /// Returns those works. Nothing may have been added meanwhile.
+    /// Returns those works, except those of which nothing is left. Nothing may have been added meanwhile.
     pub(super) fn put_back(&mut self, works: PendingWorks) {
         self.committing = works.committing;
         self.queued = works.queued;
+        // One of them stays, because the retry of its transaction finds out that the store can be written.
+        let mut is_retried = !self.committing.is_empty();
+        self.queued.retain(|pending| {
+            let stays = !pending.is_empty() || (pending.confirms && !is_retried);
+            is_retried |= stays && pending.needs_transaction();
+            stays
+        });
+        let waiting = self.committing.iter().chain(&self.queued);
+        self.concerns = waiting.flat_map(|of| of.concerns.iter().copied()).collect();
     }
 
     fn queue(&mut self, writes: Vec<Write>, work: Work) {
         let concerns = work.holds(&writes);
         self.concerns.extend(&concerns);
         self.queued.push(PendingWork {
-            confirms: self.is_shared && work.takes(),
+            confirms: self.confirms(&work),
             work,
             concerns,
             writes: writes.len(),
@@ -208,8 +232,12 @@ impl Writing {
     /// Whether a work can be done now: it has no changes, and nothing that waits has to come first.
     fn is_free(&self, writes: &[Write], work: &Work) -> bool {
         let nothing_waits = self.committing.is_empty() && self.queued.is_empty();
-        let confirms = self.is_shared && work.takes();
-        writes.is_empty() && !confirms && (nothing_waits || self.may_pass(work))
+        writes.is_empty() && !self.confirms(work) && (nothing_waits || self.may_pass(work))
+    }
+
+    /// Whether a work waits for a transaction even without changes.
+    fn confirms(&self, work: &Work) -> bool {
+        self.is_shared && work.takes()
     }
 
     /// Whether nothing that waits has to come before this work.
@@ -401,5 +429,57 @@ impl Owner {
         if let IdentityChange::PutRemoved(name) = &change {
             self.certified.turn_out(&name.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::NodeId;
+    use crate::lease::{LeaseId, Outcome};
+    use crate::store::MemoryStore;
+
+    fn writing() -> Writing {
+        let (published, _) = watch::channel(Health::default());
+        let (writer, store) = (Writer::start().unwrap(), MemoryStore::default());
+        let limit = Span::seconds(60);
+        let mut writing = Writing::new(writer, Box::new(store), limit, published);
+        writing.is_shared = true;
+        writing
+    }
+
+    fn answer(lease: u8) -> Work {
+        let (answer, _) = oneshot::channel();
+        let unknown = Effect::Answer(LeaseId([lease; 16]), answer, Outcome::Unknown);
+        Work {
+            effects: vec![unknown],
+        }
+    }
+
+    /// Answers everything that waits, as during a failure.
+    fn answer_all(writing: &mut Writing) {
+        let mut pending = writing.take_pending();
+        pending.effects().for_each(Vec::clear);
+        writing.put_back(pending);
+    }
+
+    #[test]
+    fn answered_works_do_not_add_up_and_the_store_is_tried_again() {
+        let mut writing = writing();
+        for number in 0..100 {
+            writing.queue(Vec::new(), answer(number));
+            answer_all(&mut writing);
+        }
+        assert_eq!((writing.queued.len(), writing.concerns.len()), (1, 1));
+        assert!(writing.queued[0].needs_transaction());
+        writing.queue(
+            vec![Write::Lease(Change::DeleteNode(NodeId([1; 16])))],
+            answer(1),
+        );
+        answer_all(&mut writing);
+        writing.queue(Vec::new(), answer(1));
+        answer_all(&mut writing);
+        let writes: Vec<_> = writing.queued.iter().map(|of| of.writes).collect();
+        assert_eq!(writes, [0, 1]);
     }
 }

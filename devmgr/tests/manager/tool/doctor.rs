@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
+use causeway_proto::manager::GetManagerRequest;
+use causeway_proto::metadata::TERM;
 use causeway_security::Authority;
 use serde_json::Value;
 
@@ -49,6 +51,18 @@ fn a_healthy_manager_is_described() {
         "{found:?}"
     );
     assert!(ok(env!("CARGO_PKG_VERSION")) && ok("(± "), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_was_restored_without_the_flag() {
+    let manager = Manager::start();
+    let mut node = manager.user("node1").await;
+    let mut met = node.who.request(GetManagerRequest {});
+    met.metadata_mut().insert(TERM, "7".parse().unwrap());
+    node.admin.get_manager(met).await.unwrap_err();
+    let address = manager.address.to_string();
+    let tool = Tool::of("root").with("CAUSEWAY_MANAGER", address);
+    problem(&tool, "have met term 7", "--after-restore");
 }
 
 #[test]

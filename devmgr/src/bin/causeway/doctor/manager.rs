@@ -63,6 +63,7 @@ pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
             findings.push(version(&server.address, &seen));
             findings.push(who(&seen.info));
             findings.push(clock(&seen));
+            findings.extend(terms(&seen.info));
             let of_cluster = seen.nodes.as_deref().unwrap_or_default();
             if seen.nodes.is_some() {
                 findings.extend(nodes(of_cluster));
@@ -160,6 +161,21 @@ fn who(info: &ManagerInfo) -> Finding {
         );
     }
     Finding::ok(CHECK, known)
+}
+
+/// Checks that nobody has met a later leader than the one that answers.
+fn terms(info: &ManagerInfo) -> Option<Finding> {
+    (info.claimed_term > info.term).then(|| {
+        Finding::problem(
+            CHECK,
+            format!(
+                "the manager leads in term {}, but nodes or administrators have met term {}, and refuse it: its store was \
+                 restored from a backup",
+                info.term, info.claimed_term
+            ),
+            "stop all managers, run causeway-devmgr --after-restore once, and start them again",
+        )
+    })
 }
 
 fn clock(seen: &ManagerAnswers) -> Finding {
@@ -337,6 +353,17 @@ mod tests {
         info.expires_unix_ms = 0;
         info.authenticates = false;
         assert!(who(&info).found.contains("does not authenticate callers"));
+    }
+
+    #[test]
+    fn a_store_that_is_older_than_what_nodes_have_met_is_a_problem() {
+        let mut info = seen(1000, 1000).info;
+        info.term = 3;
+        assert!(terms(&info).is_none());
+        info.claimed_term = 7;
+        let finding = terms(&info).unwrap();
+        assert_eq!(finding.verdict, Verdict::Problem);
+        assert!(finding.cure.unwrap().contains("--after-restore"));
     }
 
     fn node(id: u8, name: &str, connected: bool) -> NodeInfo {
