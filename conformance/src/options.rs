@@ -16,7 +16,7 @@ use crate::mode::Mode;
 pub(crate) struct Options {
     /// Suites to run, or `all`. `list` names them, `build` only builds the C programs, and `coverage`
     /// shows which entry points the cases of `api` call. `forward HOST:PORT` only forwards to a daemon, and cuts.
-    /// `managers` kills and stops device managers and their etcd under programs that lease devices.
+    /// `managers` lets device managers and their etcd fail under programs that lease devices, and judges the history.
     #[arg(required = true, value_name = "SUITE")]
     suites: Vec<String>,
 
@@ -98,7 +98,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// How long `managers` kills and stops processes.
+    /// Number of clients of `managers` that lease devices at the same time.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..=400))]
+    pub(crate) clients: u16,
+
+    /// How long `managers` lets processes, hosts, disks and clocks fail.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) minutes: u64,
 
@@ -197,7 +201,7 @@ pub(crate) enum Request {
     Coverage,
     /// Forward to the daemon at this address until the runner is killed.
     Forward(String),
-    /// Kill and stop device managers under programs that lease devices.
+    /// Let device managers fail under programs that lease devices.
     Managers,
     /// Run these suites.
     Suites(Vec<String>),

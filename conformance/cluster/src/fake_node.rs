@@ -394,10 +394,26 @@ mod tests {
             ..Grants::default()
         };
         let mut ignored = |_| {};
-        assert!(is_refused(&grants.granted(NODE, &grant(1, 4), &mut ignored)));
-        assert!(!is_refused(&grants.granted(NODE, &grant(1, 6), &mut ignored)));
-        assert!(is_refused(&grants.granted(NODE, &grant(2, 5), &mut ignored)));
+        assert!(is_refused(&grants.granted(
+            NODE,
+            &grant(1, 4),
+            &mut ignored
+        )));
+        assert!(!is_refused(&grants.granted(
+            NODE,
+            &grant(1, 6),
+            &mut ignored
+        )));
+        assert!(is_refused(&grants.granted(
+            NODE,
+            &grant(2, 5),
+            &mut ignored
+        )));
         grants.withdrawn(NODE, &withdraw(3, 9), &mut ignored);
-        assert!(is_refused(&grants.granted(NODE, &grant(3, 9), &mut ignored)));
+        assert!(is_refused(&grants.granted(
+            NODE,
+            &grant(3, 9),
+            &mut ignored
+        )));
     }
 }

@@ -46,6 +46,12 @@ impl Managers {
         })
     }
 
+    /// The number of the manager that led when a caller last found one.
+    #[must_use]
+    pub fn led(&self) -> Option<usize> {
+        *self.led.lock()
+    }
+
     /// Waits until a manager leads, and returns a connection to it. `hear` decides whether an answer is
     /// believed. `tell` adds the caller's term to a question.
     pub async fn leader(
