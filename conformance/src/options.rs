@@ -8,6 +8,7 @@ use clap::Parser;
 use causeway_cutter::Plan;
 
 use crate::cutting;
+use crate::managed::Manner;
 use crate::mode::Mode;
 
 /// Runs programs natively and through Causeway and compares what they do.
@@ -65,6 +66,14 @@ pub(crate) struct Options {
     /// The device manager to start instead of the one beside this runner.
     #[arg(long, value_name = "FILE")]
     pub(crate) devmgr: Option<PathBuf>,
+
+    /// With `--managed`: number of device managers of each set of nodes. Several share one member of etcd.
+    #[arg(long, default_value_t = 1, requires = "managed", value_parser = clap::value_parser!(u8).range(1..=5))]
+    managers: u8,
+
+    /// Kill the device manager that leads at this interval, such as 20s, and start it again.
+    #[arg(long, value_name = "TIME", value_parser = cutting::duration, requires = "managers")]
+    kill_leader: Option<Duration>,
 
     /// Run the suites at the same time, against the same daemon where they allow it.
     #[arg(long)]
@@ -217,6 +226,15 @@ impl Options {
             "managers" => Request::Managers,
             "forward" => Request::Forward(self.suites.get(1).cloned().unwrap_or_default()),
             _ => Request::Suites(self.suites.clone()),
+        }
+    }
+
+    /// Returns how the nodes are managed by this program.
+    pub(crate) fn manner(&self, program: PathBuf) -> Manner {
+        Manner {
+            program,
+            managers: self.managers.into(),
+            kill_leader: self.kill_leader,
         }
     }
 

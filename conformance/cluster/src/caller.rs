@@ -20,8 +20,8 @@ use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-use crate::PATIENCE;
 use crate::dial::dial;
+use crate::{Managers, PATIENCE};
 
 /// The manager was not reached, or refused the request.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,8 @@ fn digits(node: &NodeInfo) -> String {
 #[derive(Clone)]
 pub struct Caller {
     runtime: Arc<Runtime>,
-    address: SocketAddr,
+    /// Of one manager, or of all that share a store.
+    addresses: Vec<SocketAddr>,
     ca: PathBuf,
     token: String,
     token_id: String,
@@ -59,13 +60,13 @@ pub struct Waiting {
 impl Caller {
     pub(crate) fn new(
         runtime: Arc<Runtime>,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         ca: &Path,
         token: &str,
     ) -> Caller {
         Caller {
             runtime,
-            address,
+            addresses: addresses.to_owned(),
             ca: ca.to_owned(),
             token: token.to_owned(),
             token_id: String::new(),
@@ -319,10 +320,16 @@ impl Caller {
         })
     }
 
-    /// Opens a connection with TLS.
+    /// Opens a connection with TLS, to the manager that leads if there are several.
     async fn connect(&self) -> Result<Channel, Refused> {
-        let tls = ClientTls::load(&self.ca, None).map_err(|error| Refused(error.to_string()))?;
-        dial(self.address, &tls).await
+        let no = |error: &dyn std::fmt::Display| Refused(error.to_string());
+        if let [address] = self.addresses[..] {
+            let tls = ClientTls::load(&self.ca, None).map_err(|error| no(&error))?;
+            return dial(address, &tls).await;
+        }
+        let managers = Managers::new(&self.addresses, &self.ca, &self.token);
+        let managers = managers.map_err(|error| no(&error))?;
+        Ok(managers.leader(|_, _| Ok(()), |_| {}).await)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A cluster for tests: a real `causeway-devmgr` with TLS and authentication, and what participants need.
 //! That is a CA, certificates, users and tokens, as files.
 //!
-//! - [`Manager`]: the process, over a store that survives its restarts;
+//! - [`Manager`]: the process, over a store that survives its restarts, or several over one etcd;
 //! - [`Certificates`]: the CA and its certificates;
 //! - [`Caller`]: a caller of the manager, usually an administrator; its methods block;
 //! - [`Managers`]: several managers of one cluster, as one caller reaches them;
@@ -14,6 +14,7 @@
 mod caller;
 mod certificates;
 mod dial;
+mod etcd;
 mod fake_node;
 mod manager;
 mod managers;
