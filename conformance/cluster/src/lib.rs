@@ -5,6 +5,7 @@
 //! - [`Certificates`]: the CA and its certificates;
 //! - [`Caller`]: a caller of the manager, usually an administrator; its methods block;
 //! - [`Managers`]: several managers of one cluster, as one caller reaches them;
+//! - [`Etcd`]: members of etcd on loopback;
 //! - [`FakeNode`]: a node without devices, for such a cluster.
 //!
 //! The crate starts no daemons and knows no drivers. Programs that start a daemon pass it
@@ -21,6 +22,7 @@ mod managers;
 
 pub use caller::{Caller, Refused, Waiting};
 pub use certificates::Certificates;
+pub use etcd::Etcd;
 pub use fake_node::{FakeNode, Serving};
 pub use manager::Manager;
 pub use managers::Managers;

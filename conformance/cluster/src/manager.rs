@@ -105,7 +105,7 @@ impl Manager {
         let folder = folder.map_err(io("no temporary folder"))?;
         let etcd = match count {
             1 => None,
-            _ => Some(Etcd::start(folder.path())?),
+            _ => Some(Etcd::start(folder.path(), 1)?),
         };
         let certificates = Certificates::new(folder.path())?;
         let host = address.to_string();
@@ -116,8 +116,8 @@ impl Manager {
             None => (String::new(), String::new()),
             Some(etcd) => {
                 let token = quoted(&folder.path().join("store.admin-token"));
-                let url = etcd.url();
-                let table = format!("[etcd]\nendpoints = [{url:?}]\nadmin_token = {token}\n");
+                let urls = etcd.urls();
+                let table = format!("[etcd]\nendpoints = {urls:?}\nadmin_token = {token}\n");
                 ("store = \"etcd\"\n".to_owned(), table)
             }
         };

@@ -1,7 +1,8 @@
 //! The clients of a proof: each runs `causeway run --wait` over and over.
 //!
-//! The program under `causeway run` prints when it began and ended, by the machine's clock. Invariant: a recorded use
-//! is a part of the time for which the program ran.
+//! The program under `causeway run` prints when it began and ended, by the machine's clock. Some clients request a
+//! device of a daemon, and their program lists the platform's devices (`clinfo`). Invariant: a recorded use is a part of
+//! the time for which the program ran.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -95,6 +96,7 @@ impl Clients {
         let ended = now();
         let printed = printed.join().unwrap_or_default();
         let times: Vec<Duration> = printed.lines().filter_map(uptime).collect();
+        let devices = printed.matches("Device #").count();
         if let [begin, end] = times[..] {
             // The system's clock rounds down.
             let begin = begin + UPTIME_STEP;
@@ -102,6 +104,8 @@ impl Clients {
         }
         if !status.success() {
             run.failure = Some(format!("{status}: {}", reports.other.join("; ")));
+        } else if uses_opencl(number) && devices != 1 {
+            run.failure = Some(format!("{devices} devices in: {printed}"));
         } else if reports.other.is_empty() && run.over.is_none() {
             run.released = Some(ended);
         }
@@ -118,13 +122,23 @@ fn user(number: usize) -> &'static str {
     }
 }
 
+/// Whether a client's program uses its device. Only daemons have devices that can be used.
+fn uses_opencl(number: usize) -> bool {
+    number % 4 == 3
+}
+
 fn start(cluster: &Cluster, number: usize, lasts: u64) -> Result<Child, SetupError> {
     let (seconds, milliseconds) = (lasts / 1_000, lasts % 1_000);
+    let (request, program) = match uses_opencl(number) {
+        true => ("1, TYPE=CPU", "clinfo -l"),
+        false => ("1", "true"),
+    };
     let time = "read time rest </proc/uptime; echo $time";
-    let script = format!("{time}; sleep {seconds}.{milliseconds:03}; {time}");
+    let sleep = format!("sleep {seconds}.{milliseconds:03}");
+    let script = format!("{time} && {program} && {sleep} && {time}");
     let host = CLIENTS[number % CLIENTS.len()];
     let mut command = cluster.command(host, user(number));
-    command.args(["run", "--json", "--wait", "--request", "1"]);
+    command.args(["run", "--json", "--wait", "--request", request]);
     command.args(["--", "sh", "-c", &script]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn();

@@ -14,6 +14,7 @@ use causeway_cluster::{Certificates, Managers};
 use causeway_network::Network;
 
 use super::faults::{COUNT, SMALL};
+use super::mounts::Disk;
 use super::server::Server;
 use crate::daemon::BUILD_CACHE;
 use crate::places;
@@ -39,8 +40,6 @@ const ADMIN: &str = "admin";
 
 /// Time limit for the cluster to become ready.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Size of the small disk. etcd's log takes 128 MB of it from the beginning.
-const DISK: &str = "size=192m";
 
 const MANAGER_PORT: u16 = 7078;
 const DAEMON_PORT: u16 = 7079;
@@ -59,6 +58,8 @@ pub(super) struct Servers {
     pub(super) managers: Vec<Server>,
     pub(super) members: Vec<Server>,
     pub(super) daemons: Vec<Server>,
+    /// The data folder of the member [`SMALL`]. Last, because the member uses it.
+    _disk: Disk,
 }
 
 /// The programs.
@@ -88,13 +89,11 @@ impl Cluster {
 
     /// Starts etcd, the managers, and a daemon on each host of nodes. Adds the users.
     pub(super) fn start(&self, programs: &Programs) -> Result<Servers, SetupError> {
-        let disk = self.member_folder(SMALL);
-        fs::create_dir(&disk).map_err(io_error("cannot make a member's folder"))?;
-        run("mount", &["-t", "tmpfs", "-o", DISK, "tmpfs", &disk])?;
         let mut servers = Servers {
             managers: Vec::new(),
             members: Vec::new(),
             daemons: Vec::new(),
+            _disk: Disk::mount(self.member_folder(SMALL))?,
         };
         for number in 0..COUNT {
             servers.members.push(self.member(number));
@@ -302,16 +301,4 @@ impl Cluster {
         }
         Ok(())
     }
-}
-
-/// Runs a program of the system, which has to succeed.
-pub(super) fn run(program: &str, arguments: &[&str]) -> Result<(), SetupError> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.map_err(io_error(format!("cannot run {program}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let what = format!("{program} {arguments:?} ({}): {text}", output.status);
-    Err(causeway_cluster::Error::InVain(what).into())
 }

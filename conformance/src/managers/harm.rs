@@ -97,6 +97,7 @@ impl<'a> Harm<'a> {
             managers,
             members,
             daemons,
+            ..
         } = &mut *self.servers;
         for (server, is_ours) in managers
             .iter_mut()
