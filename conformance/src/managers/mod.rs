@@ -5,7 +5,7 @@
 //! - [`faults`]: the plan of faults, pure; [`harm`]: carries it out;
 //! - [`clients`]: `causeway run --wait`; [`callers`]: the observer and the administrators;
 //! - [`history`]: what they and the nodes saw; [`record`]: where they record it;
-//! - [`judge`]: the judgement, pure.
+//! - [`judge`]: the judgement, pure; [`summary`]: figures for people.
 //!
 //! Invariant: the same seed makes the same faults at the same times, as far as the machine allows.
 
@@ -20,6 +20,7 @@ mod mounts;
 mod random;
 mod record;
 mod server;
+mod summary;
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -64,29 +65,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, SetupError> {
         daemon: places::beside_or(&options.daemon, &beside, "causewayd"),
     };
     let (history, mut found) = prove(scratch.path(), &programs, options)?;
-    let used = history.runs.iter().filter(|run| run.used.is_some()).count();
-    println!(
-        "seed {}: {} runs, {used} of them used a device; {} grants of fake nodes, {} listings, {} revocations, \
-         {} calls about names, {} of them without an answer; terms up to {}",
-        options.seed,
-        history.runs.len(),
-        history.served.len(),
-        history.listings.len(),
-        history.revocations.len(),
-        history.calls.len(),
-        history
-            .calls
-            .iter()
-            .filter(|of| of.outcome.is_none())
-            .count(),
-        history
-            .listings
-            .iter()
-            .map(|of| of.queue.term)
-            .max()
-            .unwrap_or(0),
-    );
-    if used == 0 {
+    println!("seed {}: {}", options.seed, summary::summary(&history));
+    if history.runs.iter().all(|run| run.used.is_none()) {
         found.push("no client got a device".to_owned());
     }
     found.extend(judge::violations(&history));
