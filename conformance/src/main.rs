@@ -141,6 +141,9 @@ fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
     if is_cut {
         println!("{}", cutting::summary());
     }
+    if let Some(summary) = managed::summary() {
+        println!("{summary}");
+    }
     Ok(report.finish())
 }
 

@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -158,6 +159,15 @@ impl Cluster {
     }
 }
 
+/// How often a manager that led was killed, in all clusters.
+static KILLS: AtomicU32 = AtomicU32::new(0);
+
+/// What was done to managers, for people. `None`: nothing.
+pub(crate) fn summary() -> Option<String> {
+    let kills = KILLS.load(Ordering::Relaxed);
+    (kills > 0).then(|| format!("a manager that led was killed {kills} times"))
+}
+
 /// Kills the manager that leads at an interval. Ends with the value.
 struct Killer {
     // Its drop ends the thread.
@@ -173,6 +183,7 @@ impl Killer {
             let goes_on = |time| stops.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
             while goes_on(every) {
                 let killed = manager.kill_leader();
+                KILLS.fetch_add(u32::from(killed.is_ok()), Ordering::Relaxed);
                 let stays = goes_on(START_AGAIN_AFTER);
                 let done = killed.and_then(|()| manager.revive());
                 if let Err(error) = done {

@@ -38,8 +38,9 @@ pub(super) const QUOTA: usize = 2;
 pub(super) const REVOKED: &str = "revoked";
 const ADMIN: &str = "admin";
 
-/// Time limit for the cluster to become ready.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Time limit for the cluster to become ready, and for all leases to end. A lease that could not be released expires
+/// after 90 s at most.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 const MANAGER_PORT: u16 = 7078;
 const DAEMON_PORT: u16 = 7079;

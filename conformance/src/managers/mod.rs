@@ -46,8 +46,9 @@ const FAKE_NODES: u8 = 8;
 const FAKE_DEVICES: u32 = 1;
 /// Number of administrators.
 const ADMINISTRATORS: usize = 3;
-/// Time after the last fault in which every client has to get its device.
-const CLIENTS_END_WITHIN: Duration = Duration::from_secs(120);
+/// Time after the last fault in which every client has to get its device. Leases that could not be released during
+/// the faults expire before.
+const CLIENTS_END_WITHIN: Duration = Duration::from_secs(180);
 
 /// Runs the proof. Returns whether no violation was found.
 pub(crate) fn run(options: &Options) -> Result<bool, SetupError> {
