@@ -28,13 +28,13 @@ CRATES = {
     "causewayd": {"causeway-proto", "causeway-managers", "causeway-serving", "causeway-security", "causeway-lane"},
     "causeway-devmgr": {"causeway-proto", "causeway-managers", "causeway-serving", "causeway-security", "causeway-icd", "cl-headers"},
     "causeway-network": set(),
-    "causeway-cluster": {"causeway-proto", "causeway-security"},
+    "causeway-cluster": {"causeway-managers", "causeway-proto", "causeway-security"},
     "causeway-cutter": {"causeway-proto"},
     "causeway-decoders": {"causeway-proto", "causeway-security", "causeway-serving", "causeway-lane", "causeway-icd",
                           "causewayd", "causeway-devmgr"},
-    "conformance": {"causeway-proto", "causeway-icd", "causeway-network", "causeway-cluster", "causeway-cutter", "cl-headers", "fake-driver"},
+    "conformance": {"causeway-managers", "causeway-proto", "causeway-icd", "causeway-network", "causeway-cluster", "causeway-cutter", "cl-headers", "fake-driver"},
     "fake-driver": {"cl-headers"},
-    "bench": {"causeway-proto", "causeway-security", "causeway-icd", "causeway-network", "causeway-cutter", "cl-headers"},
+    "bench": {"causeway-proto", "causeway-security", "causeway-icd", "causeway-network", "causeway-cluster", "causeway-cutter", "cl-headers"},
 }
 
 # What a module must not name, by folder below a crate's src: modules of its crate by their paths, crates by name.

@@ -1,13 +1,15 @@
 //! A device manager of this build, as a process, with queries of its state.
 //!
-//! Invariant: the store is removed with the [`Manager`].
+//! Its store is a file, or three members of etcd. Invariant: the store is removed with the [`Manager`].
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use causeway_cluster::Etcd;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::manager::{LeaseInfo, ListLeasesRequest, ListNodesRequest};
@@ -19,27 +21,62 @@ use crate::setup::{Build, Process};
 /// Timeout for nodes to join.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The store of a manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Engine {
+    /// A file.
+    Redb,
+    /// Three members of etcd on loopback.
+    Etcd,
+}
+
+/// Number of etcd's members.
+const MEMBERS: usize = 3;
+
 /// The process.
 pub(crate) struct Manager {
     build: Build,
+    settings: String,
     store: PathBuf,
     process: Option<Process>,
     address: String,
+    _etcd: Option<Etcd>,
     _folder: tempfile::TempDir,
 }
 
 impl Manager {
-    /// Starts a manager with its store below `folder`, or in the folder for temporary files.
-    pub(crate) fn start(folder: Option<&Path>) -> io::Result<Manager> {
+    /// Starts a manager with its store in the folder for temporary files.
+    pub(crate) fn start() -> io::Result<Manager> {
+        Manager::start_over(Engine::Redb, None)
+    }
+
+    /// Starts a manager over this engine, with its store below `folder`, or in the folder for temporary files.
+    pub(crate) fn start_over(engine: Engine, folder: Option<&Path>) -> io::Result<Manager> {
         let folder = match folder {
             Some(folder) => tempfile::tempdir_in(folder)?,
             None => tempfile::tempdir()?,
         };
+        let store = folder.path().join("store");
+        let (settings, etcd) = match engine {
+            Engine::Redb => (format!("store = {store:?}\n"), None),
+            Engine::Etcd => {
+                let etcd = Etcd::start(folder.path(), MEMBERS).map_err(io::Error::other)?;
+                let token = folder.path().join("admin-token");
+                let urls = etcd.urls();
+                let settings = format!(
+                    "store = \"etcd\"\n[etcd]\nendpoints = {urls:?}\nadmin_token = {token:?}\n"
+                );
+                (settings, Some(etcd))
+            }
+        };
         let mut manager = Manager {
             build: Build::find()?,
-            store: folder.path().join("store"),
+            settings,
+            store,
             process: None,
             address: "127.0.0.1:0".to_owned(),
+            _etcd: etcd,
             _folder: folder,
         };
         manager.begin()?;
@@ -48,7 +85,7 @@ impl Manager {
 
     /// Starts the process over the store, and waits until it listens.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
-        let mut command = self.build.manager_command(&self.address, &self.store)?;
+        let mut command = self.build.manager_command(&self.address, &self.settings)?;
         let (process, address) = Build::listening(&mut command)?;
         (self.process, self.address) = (Some(process), address);
         Ok(())
@@ -69,7 +106,22 @@ impl Manager {
         &self.address
     }
 
-    /// The store's file.
+    /// One of the manager's counters, from its metrics.
+    pub(crate) fn counter(&self, name: &str) -> io::Result<u64> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: manager\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let mut values = text.lines().filter_map(|line| line.strip_prefix(name));
+        let value = values.find_map(|value| value.trim().parse().ok());
+        value.ok_or_else(|| io::Error::other(format!("the manager has no counter {name}")))
+    }
+
+    /// The store's file, of [`Engine::Redb`].
     pub(crate) fn store(&self) -> &Path {
         &self.store
     }

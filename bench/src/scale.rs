@@ -7,6 +7,8 @@
 //!    other requests wait in the queue.
 //! 4. The manager is killed, and started again over its store.
 //!
+//! With `--store etcd`, all of that runs twice, over a file and over etcd, so that both have the same machine.
+//!
 //! Nodes and clients are this process, on one thread, so that the manager has the other cores. The processor time of
 //! both is reported beside the times. Invariant: the figures are of a run without failures. No device was granted twice,
 //! no node was disconnected, and no lease was lost.
@@ -21,11 +23,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::manager::Manager;
+use crate::manager::{Engine, Manager};
 use crate::process;
 use clients::{Clients, Filled};
 use cluster::Cluster;
-use report::{Cpu, Report, Restart, Times};
+use report::{Both, Commits, Cpu, Report, Restart, Times};
 
 /// Sent from task to task.
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -58,9 +60,12 @@ pub(crate) struct Options {
     /// Connections that are opened, and requests that are made, at a time where no rate is given
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
+    /// The manager's store; with etcd (three members), a run over a file comes first, to compare
+    #[arg(long, value_enum, default_value = "redb")]
+    store: Engine,
     /// Folder for the manager's store; one in /dev/shm shows what the disk costs
     #[arg(long, value_name = "DIR")]
-    store: Option<PathBuf>,
+    folder: Option<PathBuf>,
 }
 
 impl Options {
@@ -122,12 +127,21 @@ fn run_here(options: &Options) -> Result<bool, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let report = runtime.block_on(measure(options))?;
-    print!("{report}");
-    if let Some(path) = &options.json {
-        std::fs::write(path, serde_json::to_string_pretty(&report)?)?;
+    let redb = runtime.block_on(measure(options, Engine::Redb))?;
+    print!("{redb}");
+    if options.store == Engine::Redb {
+        if let Some(path) = &options.json {
+            std::fs::write(path, serde_json::to_string_pretty(&redb)?)?;
+        }
+        return Ok(redb.is_met());
     }
-    Ok(report.is_met())
+    let etcd = runtime.block_on(measure(options, Engine::Etcd))?;
+    let both = Both { redb, etcd };
+    print!("\n{}{both}", both.etcd);
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_string_pretty(&both)?)?;
+    }
+    Ok(both.is_met())
 }
 
 /// The processor time of the manager and of this process so far.
@@ -138,10 +152,12 @@ fn cpu(manager: &Manager) -> Cpu {
     }
 }
 
-async fn measure(options: &Options) -> Result<Report, Error> {
-    let mut manager = Manager::start(options.store.as_deref())?;
+async fn measure(options: &Options, engine: Engine) -> Result<Report, Error> {
+    let mut manager = Manager::start_over(engine, options.folder.as_deref())?;
     let disk = report::synchronisations(manager.store())?;
-    let mut report = Report::new(options, disk);
+    let mut report = Report::new(options, engine, disk);
+    // Over etcd, a manager leads some time after it listens.
+    clients::known(manager.address()).await?;
     let mut cluster = Cluster::start(options, manager.address());
 
     said("nodes join");
@@ -155,8 +171,10 @@ async fn measure(options: &Options) -> Result<Report, Error> {
 
     said("requests at a rate");
     let (begun, before) = (Instant::now(), cpu(&manager));
+    let commits = Commits::of(&manager)?;
     let timed = clients.at_a_rate(options).await?;
     report.seconds = begun.elapsed().as_secs_f64();
+    report.rate_commits = Commits::of(&manager)?.since(commits);
     report.cpu = cpu(&manager).since(before);
     report.lease = Times::of(&timed.leases);
     report.release = Times::of(&timed.releases);
@@ -167,8 +185,11 @@ async fn measure(options: &Options) -> Result<Report, Error> {
     said("all devices are leased");
     cluster.open_sessions();
     let (begun, before) = (Instant::now(), cpu(&manager));
+    let commits = Commits::of(&manager)?;
     let filled = clients.fill(options).await?;
-    report.fill(begun.elapsed(), cpu(&manager).since(before), filled);
+    let took = begun.elapsed();
+    report.fill_commits = Commits::of(&manager)?.since(commits);
+    report.fill(took, cpu(&manager).since(before), filled);
     report.full = process::resident(manager.id());
     report.peak = process::peak(manager.id());
 

@@ -189,13 +189,12 @@ impl Build {
     }
 
     /// A command for a device manager over a store, without authentication.
-    pub(crate) fn manager_command(&self, listen: &str, store: &Path) -> io::Result<Command> {
+    pub(crate) fn manager_command(&self, listen: &str, settings: &str) -> io::Result<Command> {
         let mut command = Command::new(self.part("causeway-devmgr")?);
-        command.args(["--listen", listen, "--log", "error", "--store"]);
-        command.arg(store);
+        command.args(["--listen", listen, "--log", "error"]);
         // The run must not use this machine's own settings.
         let config = self.scratch.path().join("manager.toml");
-        std::fs::write(&config, "")?;
+        std::fs::write(&config, settings)?;
         command.arg("--config").arg(config);
         Ok(command)
     }

@@ -116,7 +116,7 @@ impl Experiment<'_> {
             Slice::possible()?;
         }
         let build = Build::find()?;
-        let manager = Manager::start(None)?;
+        let manager = Manager::start()?;
         let vendors = options.native_vendors.clone();
         let count = match &vendors {
             Some(_) => Driver::native(vendors.clone(), options.common.limit())?.devices(),

@@ -200,16 +200,37 @@ fn a_manager_gives_each_application_a_device_of_its_own() {
 
 #[test]
 fn a_manager_serves_many_and_comes_back_with_all_it_knew() {
+    let report = scaled("redb");
+    assert_all_came_back(&report);
+}
+
+#[test]
+fn a_manager_over_etcd_does_so_too() {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        return eprintln!("skipped: no etcd on this machine (Debian: etcd-server)");
+    }
+    let report = scaled("etcd");
+    for engine in ["redb", "etcd"] {
+        assert_eq!(report[engine]["store"], *engine);
+        assert_all_came_back(&report[engine]);
+        let commits = &report[engine]["rate_commits"];
+        assert_eq!(commits["grants"], 12, "{commits}");
+        assert!(commits["microseconds"].as_u64() > Some(0), "{commits}");
+    }
+}
+
+/// The report of a small `manager-scale` over this store.
+fn scaled(store: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("report.json");
     // A request that finds every device leased fails the run. At this rate the eight devices are taken only if
     // the machine stalls for almost 3 s. A store in memory cannot stall as a disk does.
     let arguments = "manager-scale --nodes 2 --devices 4 --clients 12 --rate 3 --hold 100";
-    let store = tempfile::tempdir_in("/dev/shm").unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_bench"))
         .args(arguments.split(' '))
-        .arg("--store")
-        .arg(store.path())
+        .args(["--store", store, "--folder"])
+        .arg(memory.path())
         .arg("--json")
         .arg(&json)
         .output()
@@ -217,7 +238,10 @@ fn a_manager_serves_many_and_comes_back_with_all_it_knew() {
     // The marks are not checked, because they depend on the machine. A failed run reports nothing.
     let report = std::fs::read(json)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    let report: Value = serde_json::from_slice(&report).unwrap();
+    serde_json::from_slice(&report).unwrap()
+}
+
+fn assert_all_came_back(report: &Value) {
     assert_eq!(
         (&report["leases"], &report["waiting"]),
         (&8.into(), &4.into())

@@ -56,6 +56,9 @@ pub(crate) enum SetupError {
     /// The cluster could not be started.
     #[error(transparent)]
     Cluster(#[from] causeway_cluster::Error),
+    /// The network could not be made or changed.
+    #[error(transparent)]
+    Network(#[from] causeway_network::Error),
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
@@ -137,6 +140,9 @@ fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
     drop(sides);
     if is_cut {
         println!("{}", cutting::summary());
+    }
+    if let Some(summary) = managed::summary() {
+        println!("{summary}");
     }
     Ok(report.finish())
 }

@@ -1,11 +1,16 @@
 //! A device manager in front of the nodes: every program leases its devices.
 //!
-//! With `--managed`, each set of nodes has a `causeway-devmgr` of its own, and all connections use TLS.
+//! With `--managed`, each set of nodes has a `causeway-devmgr` of its own, and all connections use TLS. With
+//! `--managers`, there are several over one member of etcd, and the one that leads may be killed again and again.
 //! The programs act as a user with a token, who requests all devices of the nodes in `servers.toml`.
 //! Invariant: a program sees as many devices as without a manager. It never finds a device still leased
 //! by another program: the runner runs the programs of one manager one after the other.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use causeway_cluster::{Caller, Manager};
@@ -22,20 +27,42 @@ const TIMING: &str = "[policy.timing]\ngrace = 10000\nlease = 15000\n";
 /// Number of programs that can lease one device at the same time.
 const SHARES: usize = 64;
 
-/// The manager of some nodes.
+/// A manager that was killed is started again after this time, so that two others serve meanwhile.
+const START_AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// How the nodes are managed.
+#[derive(Clone, Debug)]
+pub(crate) struct Manner {
+    /// The manager's program.
+    pub(crate) program: PathBuf,
+    /// Number of managers of each set of nodes.
+    pub(crate) managers: usize,
+    /// Interval at which the manager that leads is killed.
+    pub(crate) kill_leader: Option<Duration>,
+}
+
+/// The manager of some nodes, or several.
 pub(crate) struct Cluster {
-    program: PathBuf,
-    manager: Manager,
+    manner: Manner,
+    // Before the manager, which the thread uses.
+    _killer: Option<Killer>,
+    manager: Arc<Manager>,
     token: PathBuf,
 }
 
 impl Cluster {
-    /// Starts a manager.
-    pub(crate) fn start(program: &Path) -> Result<Self, SetupError> {
-        let manager = Manager::start(program, TIMING)?;
+    /// Starts the managers.
+    pub(crate) fn start(manner: &Manner) -> Result<Self, SetupError> {
+        let manager = match manner.managers {
+            1 => Manager::start(&manner.program, TIMING)?,
+            count => Manager::start_several(&manner.program, TIMING, count)?,
+        };
         let (_, token) = manager.user("tester")?;
+        let manager = Arc::new(manager);
+        let every = manner.kill_leader;
         Ok(Self {
-            program: program.to_owned(),
+            manner: manner.clone(),
+            _killer: every.map(|every| Killer::start(&manager, every)),
             manager,
             token,
         })
@@ -43,12 +70,12 @@ impl Cluster {
 
     /// Starts another manager with the same program, for other nodes.
     pub(crate) fn another(&self) -> Result<Self, SetupError> {
-        Self::start(&self.program)
+        Self::start(&self.manner)
     }
 
-    /// The manager's program.
-    pub(crate) fn program(&self) -> &Path {
-        &self.program
+    /// How the nodes are managed.
+    pub(crate) fn manner(&self) -> &Manner {
+        &self.manner
     }
 
     /// Stops the manager's process, or lets it go on.
@@ -129,5 +156,57 @@ impl Cluster {
         let settings = self.manager.client_settings(&self.token, &link);
         let count = devices.min(most);
         Ok(format!("{settings}[[request]]\ncount = {count}\n"))
+    }
+}
+
+/// How often a manager that led was killed, in all clusters.
+static KILLS: AtomicU32 = AtomicU32::new(0);
+
+/// What was done to managers, for people. `None`: nothing.
+pub(crate) fn summary() -> Option<String> {
+    let kills = KILLS.load(Ordering::Relaxed);
+    (kills > 0).then(|| format!("a manager that led was killed {kills} times"))
+}
+
+/// Kills the manager that leads at an interval. Ends with the value.
+struct Killer {
+    // Its drop ends the thread.
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Killer {
+    fn start(manager: &Arc<Manager>, every: Duration) -> Killer {
+        let (stop, stops) = mpsc::channel();
+        let manager = Arc::clone(manager);
+        let thread = thread::spawn(move || {
+            let goes_on = |time| stops.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+            while goes_on(every) {
+                let killed = manager.kill_leader();
+                KILLS.fetch_add(u32::from(killed.is_ok()), Ordering::Relaxed);
+                let stays = goes_on(START_AGAIN_AFTER);
+                let done = killed.and_then(|()| manager.revive());
+                if let Err(error) = done {
+                    // Every case would fail after that.
+                    eprintln!("conformance: the leader is not killed any more: {error}");
+                    return;
+                }
+                if !stays {
+                    return;
+                }
+            }
+        });
+        Killer {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // A panic of the thread was printed.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }

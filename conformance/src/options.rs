@@ -8,6 +8,7 @@ use clap::Parser;
 use causeway_cutter::Plan;
 
 use crate::cutting;
+use crate::managed::Manner;
 use crate::mode::Mode;
 
 /// Runs programs natively and through Causeway and compares what they do.
@@ -16,7 +17,7 @@ use crate::mode::Mode;
 pub(crate) struct Options {
     /// Suites to run, or `all`. `list` names them, `build` only builds the C programs, and `coverage`
     /// shows which entry points the cases of `api` call. `forward HOST:PORT` only forwards to a daemon, and cuts.
-    /// `managers` kills and stops device managers and their etcd under programs that lease devices.
+    /// `managers` lets device managers and their etcd fail under programs that lease devices, and judges the history.
     #[arg(required = true, value_name = "SUITE")]
     suites: Vec<String>,
 
@@ -66,6 +67,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) devmgr: Option<PathBuf>,
 
+    /// With `--managed`: number of device managers of each set of nodes. Several share one member of etcd.
+    #[arg(long, default_value_t = 1, requires = "managed", value_parser = clap::value_parser!(u8).range(1..=5))]
+    managers: u8,
+
+    /// Kill the device manager that leads at this interval, such as 20s, and start it again.
+    #[arg(long, value_name = "TIME", value_parser = cutting::duration, requires = "managers")]
+    kill_leader: Option<Duration>,
+
     /// Run the suites at the same time, against the same daemon where they allow it.
     #[arg(long)]
     pub(crate) at_once: bool,
@@ -98,7 +107,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// How long `managers` kills and stops processes.
+    /// Number of clients of `managers` that lease devices at the same time.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..=400))]
+    pub(crate) clients: u16,
+
+    /// How long `managers` lets processes, hosts, disks and clocks fail.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) minutes: u64,
 
@@ -197,7 +210,7 @@ pub(crate) enum Request {
     Coverage,
     /// Forward to the daemon at this address until the runner is killed.
     Forward(String),
-    /// Kill and stop device managers under programs that lease devices.
+    /// Let device managers fail under programs that lease devices.
     Managers,
     /// Run these suites.
     Suites(Vec<String>),
@@ -213,6 +226,15 @@ impl Options {
             "managers" => Request::Managers,
             "forward" => Request::Forward(self.suites.get(1).cloned().unwrap_or_default()),
             _ => Request::Suites(self.suites.clone()),
+        }
+    }
+
+    /// Returns how the nodes are managed by this program.
+    pub(crate) fn manner(&self, program: PathBuf) -> Manner {
+        Manner {
+            program,
+            managers: self.managers.into(),
+            kill_leader: self.kill_leader,
         }
     }
 

@@ -12,7 +12,7 @@ use rustix::process::Pid;
 use tempfile::TempDir;
 
 use crate::daemon::Daemon;
-use crate::managed::Cluster;
+use crate::managed::{Cluster, Manner};
 use crate::mode::Mode;
 use crate::options::{Carrier, Effort, Options, Survival};
 use crate::places::{self, beside_or, fresh_scratch, vendors_of, with_slash};
@@ -100,8 +100,8 @@ pub(crate) struct Parts {
     pub(crate) client_vendors: PathBuf,
     /// The native drivers' directory.
     pub(crate) native_vendors: PathBuf,
-    /// The device manager's program, if the run uses one.
-    pub(crate) manager: Option<PathBuf>,
+    /// How nodes are managed, if the run uses device managers.
+    pub(crate) manager: Option<Manner>,
 }
 
 /// Both sides, ready to run programs.
@@ -202,7 +202,7 @@ impl Sides {
                     let logs = places::work_directory().join("logs");
                     let manager = beside_or(&options.devmgr, &beside, "causeway-devmgr");
                     let cluster = match options.managed {
-                        true => Some(Box::new(Cluster::start(&manager)?)),
+                        true => Some(Box::new(Cluster::start(&options.manner(manager))?)),
                         false => None,
                     };
                     let mut daemon = Daemon::new(program, native_vendors.clone(), logs)
@@ -600,7 +600,7 @@ impl Sides {
                 daemon: daemons.first()?.program().to_owned(),
                 client_vendors: vendors.clone(),
                 native_vendors: self.native_vendors.clone(),
-                manager: cluster.as_ref().map(|cluster| cluster.program().to_owned()),
+                manager: cluster.as_ref().map(|cluster| cluster.manner().clone()),
             }),
             _ => None,
         }

@@ -17,10 +17,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use super::{AHEAD, Error, Options, PATIENCE};
 
+/// Interval at which a manager is asked whether it leads.
+const LOOK: Duration = Duration::from_millis(5);
 /// Number of users to whom the clients belong.
 const USERS: u32 = 1000;
 
@@ -176,11 +178,24 @@ impl Clients {
     }
 }
 
-/// The leases and requests that a manager has.
+/// The leases and requests that a manager has. Waits until the manager leads.
 pub(super) async fn known(manager: &str) -> Result<Filled, Error> {
-    let places = Semaphore::new(1);
-    let client = Client::new(manager, 0);
-    client.connected(&Arc::new(places)).await?.known().await
+    let places = Arc::new(Semaphore::new(1));
+    let begun = Instant::now();
+    loop {
+        let client = Client::new(manager, 0);
+        match client.connected(&places).await?.known().await {
+            Err(status) if is_passing(&status) && begun.elapsed() < PATIENCE => {
+                sleep(LOOK).await;
+            }
+            known => return Ok(known?),
+        }
+    }
+}
+
+/// Whether a manager stands by, or has closed the connection because it leads from now on.
+fn is_passing(status: &Status) -> bool {
+    status.code() == Code::Unavailable || std::error::Error::source(status).is_some()
 }
 
 fn user(number: u32) -> String {
@@ -219,10 +234,11 @@ impl Client {
 }
 
 impl Connected {
-    fn call<T>(&self, message: T) -> Result<Request<T>, Error> {
+    fn call<T>(&self, message: T) -> Result<Request<T>, Status> {
         let mut request = Request::new(message);
-        let metadata = request.metadata_mut();
-        metadata.insert("causeway-user", self.user.parse()?);
+        let user = self.user.parse();
+        let user = user.map_err(|_| Status::invalid_argument("a user's name is not ASCII"))?;
+        request.metadata_mut().insert("causeway-user", user);
         Ok(request)
     }
 
@@ -261,7 +277,7 @@ impl Connected {
         Ok([late, lease, begun.elapsed()])
     }
 
-    async fn known(&mut self) -> Result<Filled, Error> {
+    async fn known(&mut self) -> Result<Filled, Status> {
         let leases = self.call(ListLeasesRequest {})?;
         let leases = self.leases.list_leases(leases).await?.into_inner();
         let queue = self.call(ListQueueRequest {})?;

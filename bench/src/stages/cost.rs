@@ -71,7 +71,7 @@ impl Cost {
     fn node(&mut self, kind: Kind) -> Result<&Node, Error> {
         if !self.nodes.contains_key(&kind) {
             if kind == Kind::Managed && self.manager.is_none() {
-                let manager = Manager::start(None)?;
+                let manager = Manager::start()?;
                 let watcher = Watcher::new(manager.address())?;
                 self.manager = Some((manager, watcher));
             }

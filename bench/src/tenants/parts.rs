@@ -42,7 +42,7 @@ impl Parts {
         steps: u32,
         seconds: f64,
     ) -> io::Result<Parts> {
-        let manager = Manager::start(None)?;
+        let manager = Manager::start()?;
         let _node = node(build, vendors, &manager, side)?;
         Watcher::new(manager.address())?.see_devices(1)?;
         let start = || -> io::Result<_> {

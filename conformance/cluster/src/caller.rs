@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_proto::endpoint::over_connection;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::manager::{
@@ -16,14 +15,13 @@ use causeway_proto::manager::{
     RequestDevices, RevokeLeaseRequest, RevokeTokenRequest, User, progress,
 };
 use causeway_proto::version::WireVersion;
-use causeway_security::{ClientTls, secure};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use causeway_security::ClientTls;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-use crate::PATIENCE;
+use crate::dial::dial;
+use crate::{Managers, PATIENCE};
 
 /// The manager was not reached, or refused the request.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +44,8 @@ fn digits(node: &NodeInfo) -> String {
 #[derive(Clone)]
 pub struct Caller {
     runtime: Arc<Runtime>,
-    address: SocketAddr,
+    /// Of one manager, or of all that share a store.
+    addresses: Vec<SocketAddr>,
     ca: PathBuf,
     token: String,
     token_id: String,
@@ -61,13 +60,13 @@ pub struct Waiting {
 impl Caller {
     pub(crate) fn new(
         runtime: Arc<Runtime>,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         ca: &Path,
         token: &str,
     ) -> Caller {
         Caller {
             runtime,
-            address,
+            addresses: addresses.to_owned(),
             ca: ca.to_owned(),
             token: token.to_owned(),
             token_id: String::new(),
@@ -321,29 +320,16 @@ impl Caller {
         })
     }
 
-    /// Opens a connection with TLS.
+    /// Opens a connection with TLS, to the manager that leads if there are several.
     async fn connect(&self) -> Result<Channel, Refused> {
         let no = |error: &dyn std::fmt::Display| Refused(error.to_string());
-        let tls = ClientTls::load(&self.ca, None).map_err(|error| no(&error))?;
-        let socket = TcpStream::connect(self.address)
-            .await
-            .map_err(|error| no(&error))?;
-        let handshake = tls
-            .handshake(&self.address.ip().to_string())
-            .map_err(|error| no(&error))?;
-        let secured = secure(handshake, socket, &[])
-            .await
-            .map_err(|error| no(&error))?;
-        let mut once = Some(TokioIo::new(secured));
-        let connector = tower::service_fn(move |_| {
-            let stream = once.take();
-            let gone = || std::io::Error::from(std::io::ErrorKind::NotConnected);
-            std::future::ready(stream.ok_or_else(gone))
-        });
-        over_connection("http://manager")
-            .connect_with_connector(connector)
-            .await
-            .map_err(|error| no(&error))
+        if let [address] = self.addresses[..] {
+            let tls = ClientTls::load(&self.ca, None).map_err(|error| no(&error))?;
+            return dial(address, &tls).await;
+        }
+        let managers = Managers::new(&self.addresses, &self.ca, &self.token);
+        let managers = managers.map_err(|error| no(&error))?;
+        Ok(managers.leader(|_, _| Ok(()), |_| {}).await)
     }
 }
 

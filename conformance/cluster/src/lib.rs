@@ -1,9 +1,12 @@
 //! A cluster for tests: a real `causeway-devmgr` with TLS and authentication, and what participants need.
 //! That is a CA, certificates, users and tokens, as files.
 //!
-//! - [`Manager`]: the process, over a store that survives its restarts;
+//! - [`Manager`]: the process, over a store that survives its restarts, or several over one etcd;
 //! - [`Certificates`]: the CA and its certificates;
-//! - [`Caller`]: a caller of the manager, usually an administrator; its methods block.
+//! - [`Caller`]: a caller of the manager, usually an administrator; its methods block;
+//! - [`Managers`]: several managers of one cluster, as one caller reaches them;
+//! - [`Etcd`]: members of etcd on loopback;
+//! - [`FakeNode`]: a node without devices, for such a cluster.
 //!
 //! The crate starts no daemons and knows no drivers. Programs that start a daemon pass it
 //! [`Manager::node_arguments`]. Invariants: a dropped manager has ended its process. No wait is unbounded.
@@ -11,11 +14,18 @@
 
 mod caller;
 mod certificates;
+mod dial;
+mod etcd;
+mod fake_node;
 mod manager;
+mod managers;
 
 pub use caller::{Caller, Refused, Waiting};
 pub use certificates::Certificates;
+pub use etcd::Etcd;
+pub use fake_node::{FakeNode, Serving};
 pub use manager::Manager;
+pub use managers::Managers;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The manager's process.
+//! The manager's process, or several over one etcd.
 //!
-//! Invariant: at most one process at a time uses the store, and none after the drop.
+//! Invariant: at most one process at a time uses a store in a file. No process is left after the drop.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -12,24 +12,52 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_security::Token;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::{Caller, Certificates, Error, PATIENCE, io};
+use crate::etcd::Etcd;
+use crate::{Caller, Certificates, Error, Managers, PATIENCE, io};
 
 /// Polling interval for conditions that cannot be waited for.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A running device manager. See the module.
+/// A process, and the address on which it listens.
+struct Process {
+    /// `None`: the process was killed.
+    child: Option<Child>,
+    address: SocketAddr,
+}
+
+impl Process {
+    /// Starts the process, if it does not run.
+    fn start(&mut self, start: &Start<'_>) -> Result<(), Error> {
+        if self.child.is_none() {
+            self.child = Some(start.process(&self.address.to_string())?.0);
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Fails only if the process has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A running device manager, or several. See the module.
 pub struct Manager {
     program: PathBuf,
-    child: Child,
-    address: SocketAddr,
+    processes: Mutex<Vec<Process>>,
+    addresses: Vec<SocketAddr>,
     /// The CA of this cluster, and its files.
     pub certificates: Certificates,
     runtime: Arc<Runtime>,
     admin: String,
+    etcd: Option<Etcd>,
     // Last, because the other fields' files are in this folder.
     folder: TempDir,
 }
@@ -50,6 +78,24 @@ impl Manager {
     /// # Errors
     /// [`Error`] if the files cannot be made or the manager does not start.
     pub fn start_at(address: IpAddr, program: &Path, settings: &str) -> Result<Manager, Error> {
+        Manager::start_all(address, program, settings, 1)
+    }
+
+    /// Starts several managers over one member of etcd, on free loopback ports. `settings` are added to
+    /// their configuration file.
+    ///
+    /// # Errors
+    /// [`Error`] if the files cannot be made, or etcd or a manager does not start.
+    pub fn start_several(program: &Path, settings: &str, count: usize) -> Result<Manager, Error> {
+        Manager::start_all(Ipv4Addr::LOCALHOST.into(), program, settings, count)
+    }
+
+    fn start_all(
+        address: IpAddr,
+        program: &Path,
+        settings: &str,
+        count: usize,
+    ) -> Result<Manager, Error> {
         // In memory if possible: the tests only lose the process, never the machine.
         let memory = Path::new("/dev/shm");
         let folder = match memory.is_dir() {
@@ -57,24 +103,44 @@ impl Manager {
             false => TempDir::new(),
         };
         let folder = folder.map_err(io("no temporary folder"))?;
+        let etcd = match count {
+            1 => None,
+            _ => Some(Etcd::start(folder.path(), 1)?),
+        };
         let certificates = Certificates::new(folder.path())?;
         let host = address.to_string();
         let (certificate, key) = certificates.server("manager", &[&host])?;
         certificates.server("node", &[&host])?;
         let quoted = |path: &Path| format!("{:?}", path.display().to_string());
+        let (store, table) = match &etcd {
+            None => (String::new(), String::new()),
+            Some(etcd) => {
+                let token = quoted(&folder.path().join("store.admin-token"));
+                let urls = etcd.urls();
+                let table = format!("[etcd]\nendpoints = {urls:?}\nadmin_token = {token}\n");
+                ("store = \"etcd\"\n".to_owned(), table)
+            }
+        };
         let text = format!(
-            "authenticate = true\n{settings}\n[tls]\ncertificate = {}\nkey = {}\nclient_ca = {}\n",
+            "{store}authenticate = true\n{settings}\n{table}[tls]\ncertificate = {}\nkey = {}\nclient_ca = {}\n",
             quoted(&certificate),
             quoted(&key),
             quoted(&certificates.ca()),
         );
         let config = folder.path().join("manager.toml");
         fs::write(&config, text).map_err(io("cannot write the manager's settings"))?;
-        let (child, address) = spawn(
+        let start = Start {
             program,
-            folder.path(),
-            &SocketAddr::new(address, 0).to_string(),
-        )?;
+            folder: folder.path(),
+            is_etcd: etcd.is_some(),
+        };
+        let listen = SocketAddr::new(address, 0).to_string();
+        let mut processes = Vec::new();
+        for _ in 0..count {
+            let (child, address) = start.process(&listen)?;
+            let child = Some(child);
+            processes.push(Process { child, address });
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -82,32 +148,50 @@ impl Manager {
             .map_err(io("no runtime"))?;
         let mut manager = Manager {
             program: program.to_owned(),
-            child,
-            address,
+            addresses: processes.iter().map(|of| of.address).collect(),
+            processes: Mutex::new(processes),
             certificates,
             runtime: Arc::new(runtime),
             admin: String::new(),
+            etcd,
             folder,
         };
-        let token = Token::from_file(&manager.folder.path().join("store.admin-token"))?;
-        manager.admin = token.reveal().to_owned();
-        let node = manager.admin().put_user("node", true)?;
-        let token = node.token().as_bytes();
-        manager.certificates.private("node.token", token)?;
+        manager.set_up()?;
         Ok(manager)
     }
 
-    /// The address on which the manager listens.
+    /// Reads the first administrator's token, and adds the nodes' user.
+    fn set_up(&mut self) -> Result<(), Error> {
+        let file = self.folder.path().join("store.admin-token");
+        let end = Instant::now() + PATIENCE;
+        // With etcd, the first leader makes the token after it has begun to listen.
+        while self.etcd.is_some() && !file.exists() && Instant::now() < end {
+            thread::sleep(LOOK);
+        }
+        self.admin = Token::from_file(&file)?.reveal().to_owned();
+        let node = self.admin().put_user("node", true)?;
+        let token = node.token().as_bytes();
+        self.certificates.private("node.token", token)?;
+        Ok(())
+    }
+
+    /// The address on which the manager listens; with several managers, the first one.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
+    }
+
+    /// How many managers there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.addresses.len()
     }
 
     /// Returns a caller that is the manager's administrator.
     #[must_use]
     pub fn admin(&self) -> Caller {
         let ca = self.certificates.ca();
-        Caller::new(self.runtime.clone(), self.address, &ca, &self.admin)
+        Caller::new(self.runtime.clone(), &self.addresses, &ca, &self.admin)
     }
 
     /// Adds a user. Returns a caller and the file with the user's token.
@@ -126,26 +210,28 @@ impl Manager {
     #[must_use]
     pub fn node_arguments(&self) -> Vec<String> {
         let path = |file: &str| self.certificates.path(file).display().to_string();
-        [
-            ("--manager", self.address.to_string()),
+        let files = [
             ("--manager-ca", path("ca.pem")),
             ("--manager-token-file", path("node.token")),
             ("--tls-certificate", path("node.pem")),
             ("--tls-key", path("node.key")),
-        ]
-        .into_iter()
-        .flat_map(|(flag, value)| [flag.to_owned(), value])
-        .collect()
+        ];
+        let addresses = self.addresses.iter();
+        let addresses = addresses.map(|address| ("--manager", address.to_string()));
+        addresses
+            .chain(files)
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .collect()
     }
 
     /// Returns a `servers.toml` for a user who requests devices, without the `[[request]]` tables. `link`
     /// has further keys of `[manager]`.
     #[must_use]
     pub fn client_settings(&self, token: &Path, link: &str) -> String {
+        let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
         format!(
-            "[tls]\nca = {:?}\n[manager]\naddress = \"{}\"\ntoken_file = {:?}\n{link}",
+            "[tls]\nca = {:?}\n[manager]\naddress = {addresses:?}\ntoken_file = {:?}\n{link}",
             self.certificates.ca().display().to_string(),
-            self.address,
             token.display().to_string(),
         )
     }
@@ -162,7 +248,8 @@ impl Manager {
         })
     }
 
-    /// Queries the manager as the administrator until the condition holds.
+    /// Queries the manager as the administrator until the condition holds. One of several managers may end while
+    /// it is asked, so another one is asked then.
     ///
     /// # Errors
     /// [`Error`] if the condition does not hold in time.
@@ -172,7 +259,11 @@ impl Manager {
         mut is_so: impl FnMut(&Caller) -> Result<bool, Error>,
     ) -> Result<(), Error> {
         let (admin, end) = (self.admin(), Instant::now() + PATIENCE);
-        while !is_so(&admin)? {
+        let mut is_so_now = || match is_so(&admin) {
+            Err(Error::Refused(_)) if self.count() > 1 => Ok(false),
+            other => other,
+        };
+        while !is_so_now()? {
             if Instant::now() > end {
                 return Err(Error::InVain(format!("{what}\n{}", self.log())));
             }
@@ -187,23 +278,56 @@ impl Manager {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Kills the manager, as a crash would.
+    /// Kills the manager, as a crash would; with several managers, all of them.
     ///
     /// # Errors
     /// [`Error::Io`] if a system call fails.
     pub fn kill(&mut self) -> Result<(), Error> {
-        self.signal(Signal::KILL)?;
-        self.child.wait().map_err(io("cannot wait"))?;
+        self.processes.get_mut().iter_mut().for_each(Process::kill);
         Ok(())
     }
 
-    /// Sends a signal to the manager, for example to stop or to continue it.
+    /// Kills the manager that leads. [`Manager::revive`] starts it again.
+    ///
+    /// # Errors
+    /// [`Error::InVain`] if none leads in time.
+    pub fn kill_leader(&self) -> Result<(), Error> {
+        let managers = Managers::new(&self.addresses, &self.certificates.ca(), &self.admin)?;
+        let found = self.runtime.block_on(async {
+            let leader = managers.leader(|_, _| Ok(()), |_| {});
+            tokio::time::timeout(PATIENCE, leader).await
+        });
+        let in_vain = || Error::InVain("a manager that leads".to_owned());
+        found.map_err(|_| in_vain())?;
+        if let Some(leader) = managers.led() {
+            self.processes.lock()[leader].kill();
+        }
+        Ok(())
+    }
+
+    /// Starts those of several managers again that were killed.
+    ///
+    /// # Errors
+    /// [`Error`] if a manager does not start.
+    pub fn revive(&self) -> Result<(), Error> {
+        let start = self.start_of();
+        let mut processes = self.processes.lock();
+        processes.iter_mut().try_for_each(|of| of.start(&start))
+    }
+
+    /// Sends a signal to the manager, for example to stop or to continue it; with several managers, to all.
     ///
     /// # Errors
     /// [`Error::Io`] if the signal cannot be sent.
     pub fn signal(&self, signal: Signal) -> Result<(), Error> {
-        let sent = kill_process(Pid::from_child(&self.child), signal);
-        sent.map_err(|error| Error::Io("cannot send a signal".to_owned(), error.into()))
+        let processes = self.processes.lock();
+        processes
+            .iter()
+            .filter_map(|of| of.child.as_ref())
+            .try_for_each(|child| {
+                let sent = kill_process(Pid::from_child(child), signal);
+                sent.map_err(|error| Error::Io("cannot send a signal".to_owned(), error.into()))
+            })
     }
 
     /// Starts the manager again over the same store, at the same address.
@@ -211,44 +335,61 @@ impl Manager {
     /// # Errors
     /// [`Error`] if the manager does not start.
     pub fn start_again(&mut self) -> Result<(), Error> {
-        let listen = self.address.to_string();
-        (self.child, _) = spawn(&self.program, self.folder.path(), &listen)?;
-        Ok(())
+        self.revive()
+    }
+
+    fn start_of(&self) -> Start<'_> {
+        Start {
+            program: &self.program,
+            folder: self.folder.path(),
+            is_etcd: self.etcd.is_some(),
+        }
     }
 }
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.processes.get_mut().iter_mut().for_each(Process::kill);
     }
 }
 
-fn spawn(program: &Path, folder: &Path, listen: &str) -> Result<(Child, SocketAddr), Error> {
-    let log = folder.join("log");
-    let stderr = File::options().create(true).append(true).open(&log);
-    let mut child = Command::new(program)
-        .args(["--listen", listen, "--config"])
-        .arg(folder.join("manager.toml"))
-        .arg("--store")
-        .arg(folder.join("store"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(stderr.map_err(io("cannot write the manager's log"))?)
-        .spawn()
-        .map_err(io(format!("cannot run {}", program.display())))?;
-    let mut line = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        let read = BufReader::new(stdout).read_line(&mut line);
-        read.map_err(io("cannot read what the manager says"))?;
+/// How a manager is started.
+struct Start<'a> {
+    program: &'a Path,
+    folder: &'a Path,
+    is_etcd: bool,
+}
+
+impl Start<'_> {
+    /// Starts a process, and waits until it listens.
+    fn process(&self, listen: &str) -> Result<(Child, SocketAddr), Error> {
+        let log = self.folder.join("log");
+        let stderr = File::options().create(true).append(true).open(&log);
+        let mut command = Command::new(self.program);
+        command
+            .args(["--listen", listen, "--config"])
+            .arg(self.folder.join("manager.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr.map_err(io("cannot write the manager's log"))?);
+        if !self.is_etcd {
+            command.arg("--store").arg(self.folder.join("store"));
+        }
+        let spawned = command.spawn();
+        let mut child = spawned.map_err(io(format!("cannot run {}", self.program.display())))?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            let read = BufReader::new(stdout).read_line(&mut line);
+            read.map_err(io("cannot read what the manager says"))?;
+        }
+        let address = line.trim().strip_prefix("listening on ");
+        if let Some(address) = address.and_then(|address| address.parse().ok()) {
+            return Ok((child, address));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        Err(Error::NotStarted(
+            fs::read_to_string(log).unwrap_or_default(),
+        ))
     }
-    let address = line.trim().strip_prefix("listening on ");
-    if let Some(address) = address.and_then(|address| address.parse().ok()) {
-        return Ok((child, address));
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-    Err(Error::NotStarted(
-        fs::read_to_string(log).unwrap_or_default(),
-    ))
 }

@@ -1,174 +1,189 @@
-//! The processes of a proof: three members of etcd, three managers, and daemons, all on loopback with TLS.
+//! The hosts and processes of a proof: three members of etcd, three managers, and daemons, with TLS.
 //!
-//! Invariant: a dropped process has ended. Ports are chosen once, so that a process that is started again has
-//! the same addresses.
+//! Each manager and each member has a host of its own, so that each can be cut off. Nodes, clients and the observer
+//! have other hosts. Invariant: the observer's host is never cut off.
 
-use std::fs::{self, File};
-use std::net::TcpListener;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use causeway_cluster::Certificates;
-use rustix::process::{Pid, Signal, kill_process};
+use causeway_cluster::{Certificates, Managers};
+use causeway_network::Network;
 
+use super::faults::{COUNT, SMALL};
+use super::mounts::Disk;
+use super::server::Server;
 use crate::daemon::BUILD_CACHE;
 use crate::places;
 use crate::{SetupError, io_error};
 
-/// Number of managers, and of members of etcd.
-pub(super) const COUNT: usize = 3;
-/// Time limit for the cluster to become ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Hosts of the managers, of etcd's members, of nodes and of clients; the last one is the observer's.
+pub(super) const MANAGERS: [usize; COUNT] = [0, 1, 2];
+pub(super) const MEMBERS: [usize; COUNT] = [3, 4, 5];
+pub(super) const NODES: [usize; 2] = [6, 7];
+pub(super) const CLIENTS: [usize; 2] = [8, 9];
+pub(super) const OBSERVER: usize = 10;
+const HOSTS: usize = 11;
 
-/// A process that can be killed, stopped and started again. Killed on drop.
-pub(super) struct Server {
-    pub(super) name: String,
-    program: PathBuf,
-    arguments: Vec<String>,
-    variables: Vec<(String, String)>,
-    log: PathBuf,
-    child: Option<Child>,
-}
+/// Users of the clients, each with a certificate.
+pub(super) const USERS: [&str; 3] = [CROWD, LIMITED, REVOKED];
+pub(super) const CROWD: &str = "crowd";
+/// A user with a quota of [`QUOTA`] devices.
+pub(super) const LIMITED: &str = "limited";
+pub(super) const QUOTA: usize = 2;
+/// A user whose leases an administrator ends now and then.
+pub(super) const REVOKED: &str = "revoked";
+const ADMIN: &str = "admin";
 
-impl Server {
-    /// Starts the process, if it does not run.
-    pub(super) fn start(&mut self) -> Result<(), SetupError> {
-        if self.child.is_some() {
-            return Ok(());
-        }
-        let log = File::options().create(true).append(true).open(&self.log);
-        let log = log.map_err(io_error("cannot write a log"))?;
-        let output = log.try_clone().map_err(io_error("cannot write a log"))?;
-        let child = Command::new(&self.program)
-            .args(&self.arguments)
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(log)
-            .spawn();
-        let failed = io_error(format!("cannot run {}", self.program.display()));
-        self.child = Some(child.map_err(failed)?);
-        Ok(())
-    }
+/// Time limit for the cluster to become ready, and for all leases to end. A lease that could not be released expires
+/// after 90 s at most.
+const PATIENCE: Duration = Duration::from_secs(180);
 
-    /// Kills the process, as a crash would.
-    pub(super) fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+const MANAGER_PORT: u16 = 7078;
+const DAEMON_PORT: u16 = 7079;
+const MEMBER_PORT: u16 = 2379;
+const PEER_PORT: u16 = 2380;
 
-    /// Stops the process, or lets it go on.
-    pub(super) fn stop(&self, stops: bool) {
-        let signal = if stops { Signal::STOP } else { Signal::CONT };
-        if let Some(child) = &self.child {
-            // Fails only if the process has ended.
-            let _ = kill_process(Pid::from_child(child), signal);
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// The cluster. See the module.
+/// What does not change during a proof. See the module.
 pub(super) struct Cluster {
-    pub(super) managers: Vec<Server>,
-    pub(super) etcd: Vec<Server>,
-    daemons: Vec<Server>,
-    addresses: Vec<String>,
+    pub(super) network: Network,
     certificates: Certificates,
     folder: PathBuf,
 }
 
+/// The processes that faults happen to.
+pub(super) struct Servers {
+    pub(super) managers: Vec<Server>,
+    pub(super) members: Vec<Server>,
+    pub(super) daemons: Vec<Server>,
+    /// The data folder of the member [`SMALL`]. Last, because the member uses it.
+    _disk: Disk,
+}
+
+/// The programs.
+pub(super) struct Programs {
+    pub(super) manager: PathBuf,
+    pub(super) daemon: PathBuf,
+}
+
 impl Cluster {
-    /// Starts etcd, the managers, and this number of daemons with one device each.
-    pub(super) fn start(
-        folder: &Path,
-        devmgr: &Path,
-        daemon: &Path,
-        daemons: usize,
-    ) -> Result<Cluster, SetupError> {
+    /// Makes the hosts and the files. No process runs yet.
+    pub(super) fn new(folder: &Path) -> Result<Cluster, SetupError> {
+        let network = Network::builder().hosts(HOSTS).build()?;
         let certificates = Certificates::new(folder)?;
-        certificates.server("server", &["127.0.0.1"])?;
-        certificates.user("admin")?;
-        let ports = ports(3 * COUNT + daemons)?;
-        let mut cluster = Cluster {
-            managers: Vec::new(),
-            etcd: Vec::new(),
-            daemons: Vec::new(),
-            addresses: (0..COUNT).map(|at| local(ports[at])).collect(),
+        let hosts = network.hosts().iter();
+        let hosts: Vec<String> = hosts.map(|host| host.address().to_string()).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        certificates.server("server", &hosts)?;
+        for user in USERS.iter().chain([&ADMIN]) {
+            certificates.user(user)?;
+        }
+        Ok(Cluster {
+            network,
             certificates,
             folder: folder.to_owned(),
+        })
+    }
+
+    /// Starts etcd, the managers, and a daemon on each host of nodes. Adds the users.
+    pub(super) fn start(&self, programs: &Programs) -> Result<Servers, SetupError> {
+        let mut servers = Servers {
+            managers: Vec::new(),
+            members: Vec::new(),
+            daemons: Vec::new(),
+            _disk: Disk::mount(self.member_folder(SMALL))?,
         };
-        let (clients, peers) = (&ports[COUNT..2 * COUNT], &ports[2 * COUNT..3 * COUNT]);
-        for (at, client) in clients.iter().enumerate() {
-            let mut member = cluster.member(at, *client, peers);
-            member.start()?;
-            cluster.etcd.push(member);
+        for number in 0..COUNT {
+            servers.members.push(self.member(number));
+            let manager = self.manager(number, &programs.manager)?;
+            servers.managers.push(manager);
         }
-        for at in 0..COUNT {
-            let mut manager = cluster.manager(at, devmgr, clients)?;
-            manager.start()?;
-            cluster.managers.push(manager);
+        for server in servers.members.iter_mut().chain(&mut servers.managers) {
+            server.start(&self.network)?;
         }
-        cluster.until("a leader", |cluster| {
-            Ok(cluster.tool(&["managers"])?.is_some())
+        self.until("a leader", &servers, || {
+            Ok(self.tool(&["managers"])?.is_some())
         })?;
-        cluster.tool(&["users", "add", "node", "--node"])?;
-        let token = cluster.path("node.token");
-        cluster.tool(&["tokens", "create", "node", "--out", &token])?;
-        for (at, port) in ports[3 * COUNT..].iter().enumerate() {
-            let mut server = cluster.daemon(at, *port, daemon)?;
-            server.start()?;
-            cluster.daemons.push(server);
+        self.users()?;
+        for number in 0..NODES.len() {
+            let mut daemon = self.daemon(number, &programs.daemon)?;
+            daemon.start(&self.network)?;
+            servers.daemons.push(daemon);
         }
-        cluster.until("the daemons", |cluster| {
-            let nodes = cluster.tool(&["nodes", "--json"])?.unwrap_or_default();
-            Ok(nodes.matches("\"connected\": true").count() == daemons)
-        })?;
-        Ok(cluster)
+        Ok(servers)
+    }
+
+    fn users(&self) -> Result<(), SetupError> {
+        self.order(&["users", "add", "node", "--node"])?;
+        self.order(&[
+            "tokens",
+            "create",
+            "node",
+            "--out",
+            &self.path("node.token"),
+        ])?;
+        for user in USERS {
+            self.order(&["users", "add", user])?;
+        }
+        let quota = QUOTA.to_string();
+        self.order(&["quota", "set", "--user", LIMITED, "--devices", &quota])
+    }
+
+    /// Waits until this number of nodes has joined.
+    pub(super) fn until_joined(&self, count: usize, servers: &Servers) -> Result<(), SetupError> {
+        self.until("all nodes", servers, || {
+            let nodes = self.tool(&["nodes", "--json"])?.unwrap_or_default();
+            Ok(nodes.matches("\"connected\": true").count() == count)
+        })
+    }
+
+    /// The managers, for a caller with the token in this file.
+    pub(super) fn managers(&self, token: &str) -> Result<Managers, SetupError> {
+        let file = self.path(&format!("{token}.token"));
+        let token = fs::read_to_string(file).map_err(io_error("cannot read a token"))?;
+        let addresses = MANAGERS.map(|host| self.address(host, MANAGER_PORT));
+        let ca = self.certificates.ca();
+        Ok(Managers::new(&addresses, &ca, token.trim())?)
+    }
+
+    fn address(&self, host: usize, port: u16) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(self.network.host(host).address()), port)
+    }
+
+    fn url(&self, host: usize, port: u16) -> String {
+        format!("https://{}", self.address(host, port))
     }
 
     fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
-    fn server(&self, name: String, program: &Path, arguments: Vec<String>) -> Server {
-        Server {
-            log: self.folder.join(format!("{name}.log")),
-            name,
-            program: program.to_owned(),
-            arguments,
-            variables: Vec::new(),
-            child: None,
-        }
+    /// The data folder of a member of etcd.
+    pub(super) fn member_folder(&self, number: usize) -> String {
+        self.path(&format!("etcd-{number}"))
     }
 
-    fn member(&self, at: usize, client: u16, peers: &[u16]) -> Server {
-        let url = |port: u16| format!("https://{}", local(port));
-        let all = peers.iter().enumerate();
-        let all: Vec<String> = all
-            .map(|(at, port)| format!("m{at}={}", url(*port)))
-            .collect();
+    fn member(&self, number: usize) -> Server {
+        let host = MEMBERS[number];
+        let all = MEMBERS.iter().enumerate();
+        let all = all.map(|(number, host)| format!("m{number}={}", self.url(*host, PEER_PORT)));
+        let all: Vec<String> = all.collect();
         let (certificate, key, ca) = (
             self.path("server.pem"),
             self.path("server.key"),
             self.path("ca.pem"),
         );
+        let (client, peer) = (self.url(host, MEMBER_PORT), self.url(host, PEER_PORT));
         let pairs = [
-            ("name", format!("m{at}")),
-            ("data-dir", self.path(&format!("etcd-{at}"))),
-            ("listen-client-urls", url(client)),
-            ("advertise-client-urls", url(client)),
-            ("listen-peer-urls", url(peers[at])),
-            ("initial-advertise-peer-urls", url(peers[at])),
+            ("name", format!("m{number}")),
+            ("data-dir", self.member_folder(number)),
+            ("listen-client-urls", client.clone()),
+            ("advertise-client-urls", client),
+            ("listen-peer-urls", peer.clone()),
+            ("initial-advertise-peer-urls", peer),
             ("initial-cluster", all.join(",")),
             ("client-cert-auth", "true".to_owned()),
             ("cert-file", certificate.clone()),
@@ -181,40 +196,45 @@ impl Cluster {
             ("logger", "zap".to_owned()),
             ("log-level", "error".to_owned()),
         ];
-        let pairs = pairs.map(|(name, value)| format!("--{name}={value}"));
-        self.server(format!("etcd-{at}"), Path::new("etcd"), pairs.into())
+        let name = format!("etcd-{number}");
+        let mut server = Server::new(name, host, PathBuf::from("etcd"), &self.folder);
+        server.arguments = pairs
+            .map(|(name, value)| format!("--{name}={value}"))
+            .into();
+        server
     }
 
-    fn manager(&self, at: usize, program: &Path, etcd: &[u16]) -> Result<Server, SetupError> {
-        let endpoints: Vec<String> = etcd
-            .iter()
-            .map(|port| format!("https://{}", local(*port)))
-            .collect();
+    fn manager(&self, number: usize, program: &Path) -> Result<Server, SetupError> {
+        let address = self.address(MANAGERS[number], MANAGER_PORT).to_string();
+        let endpoints = MEMBERS.map(|host| self.url(host, MEMBER_PORT));
         let (certificate, key, ca) = (
             self.path("server.pem"),
             self.path("server.key"),
             self.path("ca.pem"),
         );
         let text = format!(
-            "listen = [{0:?}]\nadvertise = {0:?}\nstore = \"etcd\"\nauthenticate = true\n\
+            "listen = [{address:?}]\nadvertise = {address:?}\nstore = \"etcd\"\nauthenticate = true\n\
              [tls]\ncertificate = {certificate:?}\nkey = {key:?}\nclient_ca = {ca:?}\n\
              [etcd]\nendpoints = {endpoints:?}\nca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\n\
-             admin_token = {1:?}\n",
-            self.addresses[at],
+             admin_token = {:?}\n",
             self.path("admin.token"),
         );
-        let config = self.path(&format!("manager-{at}.toml"));
+        let config = self.path(&format!("manager-{number}.toml"));
         fs::write(&config, text).map_err(io_error("cannot write a manager's settings"))?;
-        let arguments = vec!["--config".to_owned(), config];
-        Ok(self.server(format!("manager-{at}"), program, arguments))
+        let name = format!("manager-{number}");
+        let mut server = Server::new(name, MANAGERS[number], program.to_owned(), &self.folder);
+        server.arguments = vec!["--config".to_owned(), config];
+        Ok(server)
     }
 
-    fn daemon(&self, at: usize, port: u16, program: &Path) -> Result<Server, SetupError> {
-        let state = self.path(&format!("node-{at}"));
+    fn daemon(&self, number: usize, program: &Path) -> Result<Server, SetupError> {
+        let state = self.path(&format!("node-{number}"));
         fs::create_dir(&state).map_err(io_error("cannot make a daemon's folder"))?;
-        let mut arguments = vec!["--listen".to_owned(), local(port)];
-        for address in &self.addresses {
-            arguments.extend(["--manager".to_owned(), address.clone()]);
+        let listen = self.address(NODES[number], DAEMON_PORT).to_string();
+        let mut arguments = vec!["--listen".to_owned(), listen];
+        for host in MANAGERS {
+            let manager = self.address(host, MANAGER_PORT).to_string();
+            arguments.extend(["--manager".to_owned(), manager]);
         }
         for (flag, file) in [
             ("--manager-ca", "ca.pem"),
@@ -224,7 +244,9 @@ impl Cluster {
         ] {
             arguments.extend([flag.to_owned(), self.path(file)]);
         }
-        let mut server = self.server(format!("daemon-{at}"), program, arguments);
+        let name = format!("daemon-{number}");
+        let mut server = Server::new(name, NODES[number], program.to_owned(), &self.folder);
+        server.arguments = arguments;
         server.variables = vec![
             ("STATE_DIRECTORY".to_owned(), state),
             (BUILD_CACHE.to_owned(), "0".to_owned()),
@@ -232,62 +254,52 @@ impl Cluster {
         Ok(server)
     }
 
-    /// The command of the tool `causeway`, as the administrator.
-    pub(super) fn command(&self) -> Command {
-        let mut command = Command::new(places::tool());
-        let nothing = self.path("servers.toml");
-        let made = fs::write(&nothing, "");
-        debug_assert!(made.is_ok(), "the folder is writable");
+    /// The command of the tool `causeway`, as this user on this host.
+    pub(super) fn command(&self, host: usize, user: &str) -> Command {
+        let mut command = self.network.host(host).command(places::tool());
+        let managers = MANAGERS.map(|host| self.address(host, MANAGER_PORT).to_string());
         command
-            .env("CAUSEWAY_CONFIG", nothing)
-            .env("CAUSEWAY_MANAGER", self.addresses.join(","))
+            .env("CAUSEWAY_CONFIG", "/dev/null")
+            .env("CAUSEWAY_MANAGER", managers.join(","))
             .env("CAUSEWAY_CA", self.certificates.ca())
-            .env("CAUSEWAY_CERTIFICATE", self.path("admin.pem"))
-            .env("CAUSEWAY_KEY", self.path("admin.key"))
+            .env("CAUSEWAY_CERTIFICATE", self.path(&format!("{user}.pem")))
+            .env("CAUSEWAY_KEY", self.path(&format!("{user}.key")))
             .stdin(Stdio::null());
         command
     }
 
-    /// Runs the tool. Returns its output if it succeeds.
+    /// Runs the tool as the administrator. Returns its output if it succeeds.
     pub(super) fn tool(&self, arguments: &[&str]) -> Result<Option<String>, SetupError> {
-        let output = self.command().args(arguments).output();
+        let output = self.command(OBSERVER, ADMIN).args(arguments).output();
         let output = output.map_err(io_error("cannot run the tool `causeway`"))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         Ok(output.status.success().then_some(text))
+    }
+
+    /// Runs the tool, which has to succeed.
+    fn order(&self, arguments: &[&str]) -> Result<(), SetupError> {
+        let done = self.tool(arguments)?;
+        let in_vain = || causeway_cluster::Error::InVain(format!("causeway {arguments:?}"));
+        done.map(drop).ok_or_else(|| in_vain().into())
     }
 
     /// Waits until a condition holds.
     pub(super) fn until(
         &self,
         what: &str,
-        is_so: impl Fn(&Cluster) -> Result<bool, SetupError>,
+        servers: &Servers,
+        is_so: impl Fn() -> Result<bool, SetupError>,
     ) -> Result<(), SetupError> {
         let end = Instant::now() + PATIENCE;
-        while !is_so(self)? {
+        while !is_so()? {
             if Instant::now() > end {
-                let logs = self.managers.iter().chain(&self.daemons);
-                let logs = logs.map(|of| fs::read_to_string(&of.log).unwrap_or_default());
-                let logs: Vec<String> = logs.collect();
+                let logs = servers.managers.iter().chain(&servers.daemons);
+                let logs: Vec<String> = logs.map(Server::log).collect();
                 let text = format!("{what}\n{}", logs.join("\n"));
                 return Err(causeway_cluster::Error::InVain(text).into());
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(100));
         }
         Ok(())
     }
-}
-
-fn local(port: u16) -> String {
-    format!("127.0.0.1:{port}")
-}
-
-/// Free ports, all different.
-fn ports(count: usize) -> Result<Vec<u16>, SetupError> {
-    let listeners: Result<Vec<TcpListener>, _> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0"))
-        .collect();
-    let listeners = listeners.map_err(io_error("no free port"))?;
-    let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
-    let ports: Result<Vec<u16>, _> = listeners.iter().map(port).collect();
-    ports.map_err(io_error("no free port"))
 }

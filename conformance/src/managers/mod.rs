@@ -1,215 +1,237 @@
-//! `managers`: three managers over three members of etcd, whose processes are killed and stopped while
-//! clients lease devices. Then the history of all clients is judged.
+//! `managers`: three managers over three members of etcd, with nodes and clients. Processes are killed and stopped,
+//! hosts are cut off, a disk fills, and clocks are wrong. Then the history of all participants is judged.
 //!
-//! - [`cluster`]: the processes;
-//! - [`judge`]: the judgement, pure.
+//! - [`cluster`]: the hosts and processes; [`server`]: one process; [`mounts`]: the mounts of a proof;
+//! - [`faults`]: the plan of faults, pure; [`harm`]: carries it out;
+//! - [`clients`]: `causeway run --wait`; [`callers`]: the observer and the administrators;
+//! - [`history`]: what they and the nodes saw; [`record`]: where they record it;
+//! - [`judge`]: the judgement, pure; [`summary`]: figures for people.
 //!
-//! The clients are `causeway run --wait`. This module does not cut networks. Invariant: the same seed makes
-//! the same faults at the same times, as far as the machine allows.
+//! Invariant: the same seed makes the same faults at the same times, as far as the machine allows.
 
+mod callers;
+mod clients;
 mod cluster;
+mod faults;
+mod harm;
+mod history;
 mod judge;
+mod mounts;
+mod random;
+mod record;
+mod server;
+mod summary;
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use causeway_cluster::{FakeNode, Managers};
+use causeway_network::Network;
+use tokio::sync::watch;
 
-use self::cluster::{COUNT, Cluster, Server};
-use self::judge::{Run, violations};
+use self::clients::Clients;
+use self::cluster::{CLIENTS, Cluster, LIMITED, NODES, OBSERVER, Programs, QUOTA, Servers};
+use self::harm::Harm;
+use self::history::History;
+use self::random::Random;
+use self::record::Record;
 use crate::options::Options;
-use crate::{SetupError, io_error, places};
+use crate::{SetupError, places};
 
-/// Number of daemons, with one device each.
-const DAEMONS: usize = 2;
-/// Number of clients at once.
-const CLIENTS: usize = 8;
-/// Longest time for which a program has its device, in milliseconds.
-const LONGEST_USE: u64 = 3_000;
-/// Resolution of `/proc/uptime`.
-const UPTIME_STEP: Duration = Duration::from_millis(10);
+/// Number of nodes without devices of their own, and of devices that each offers.
+const FAKE_NODES: u8 = 8;
+const FAKE_DEVICES: u32 = 1;
+/// Number of administrators.
+const ADMINISTRATORS: usize = 3;
+/// Time after the last fault in which every client has to get its device. Leases that could not be released during
+/// the faults expire before.
+const CLIENTS_END_WITHIN: Duration = Duration::from_secs(180);
 
 /// Runs the proof. Returns whether no violation was found.
 pub(crate) fn run(options: &Options) -> Result<bool, SetupError> {
-    if std::process::Command::new("etcd")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
-        println!("skipped: no etcd on this machine (Debian: etcd-server)");
+    if let Some(reason) = hindrance() {
+        println!("skipped: {reason}");
         return Ok(true);
+    }
+    if !mounts::are_own() {
+        return mounts::again_with_own();
     }
     let scratch = places::fresh_scratch()?;
     let beside = places::beside_runner();
-    let devmgr = places::beside_or(&options.devmgr, &beside, "causeway-devmgr");
-    let daemon = places::beside_or(&options.daemon, &beside, "causewayd");
-    let mut cluster = Cluster::start(scratch.path(), &devmgr, &daemon, DAEMONS)?;
-    let mut managers = std::mem::take(&mut cluster.managers);
-    let mut etcd = std::mem::take(&mut cluster.etcd);
-    let (stops, history) = (AtomicBool::new(false), Mutex::new(Vec::new()));
-    let end = Instant::now() + Duration::from_secs(60 * options.minutes);
-    let faults = thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            let (cluster, stops, history) = (&cluster, &stops, &history);
-            let random = Random(options.seed.wrapping_mul(1_000).wrapping_add(client as u64));
-            scope.spawn(move || lease(cluster, client, random, stops, history));
-        }
-        let faults = harm(&mut managers, &mut etcd, Random(options.seed), end);
-        stops.store(true, Ordering::Relaxed);
-        faults
-    })?;
-    let history = history.into_inner();
-    let used = history.iter().filter(|run| run.used.is_some()).count();
-    println!(
-        "seed {}: {faults} faults, {} runs, {used} of them used a device",
-        options.seed,
-        history.len()
-    );
-    let mut found = violations(&history);
-    if used == 0 {
+    let programs = Programs {
+        manager: places::beside_or(&options.devmgr, &beside, "causeway-devmgr"),
+        daemon: places::beside_or(&options.daemon, &beside, "causewayd"),
+    };
+    let (history, mut found) = prove(scratch.path(), &programs, options)?;
+    println!("seed {}: {}", options.seed, summary::summary(&history));
+    if history.runs.iter().all(|run| run.used.is_none()) {
         found.push("no client got a device".to_owned());
     }
-    let left = cluster.until("no lease is left", |cluster| {
-        let leases = cluster.tool(&["leases", "--json"])?;
-        Ok(leases.is_some_and(|leases| !leases.contains("\"state\"")))
-    });
-    found.extend(left.err().map(|error| error.to_string()));
-    for violation in &found {
-        println!("VIOLATION (seed {}): {violation}", options.seed);
-    }
+    found.extend(judge::violations(&history));
     if !found.is_empty() {
         println!("{history:#?}");
+    }
+    for violation in &found {
+        println!("VIOLATION (seed {}): {violation}", options.seed);
     }
     Ok(found.is_empty())
 }
 
-/// Kills and stops processes until `end`. Then all of them run. Returns the number of faults.
-fn harm(
-    managers: &mut [Server],
-    etcd: &mut [Server],
-    mut random: Random,
-    end: Instant,
-) -> Result<u32, SetupError> {
-    let mut faults = 0;
-    while Instant::now() < end {
-        thread::sleep(Duration::from_millis(2_000 + random.below(4_000)));
-        // One member of etcd may fail at a time: two are the majority.
-        let servers = if random.below(4) == 0 {
-            &mut *etcd
-        } else {
-            &mut *managers
-        };
-        let server = &mut servers[random.below(COUNT as u64) as usize];
-        let pause = Duration::from_millis(1_000 + random.below(7_000));
-        if random.below(2) == 0 {
-            println!("kill {}, start it again after {pause:?}", server.name);
-            server.kill();
-            thread::sleep(pause);
-            server.start()?;
-        } else {
-            println!("stop {} for {pause:?}", server.name);
-            server.stop(true);
-            thread::sleep(pause);
-            server.stop(false);
-        }
-        faults += 1;
+/// Why this machine cannot run the proof.
+fn hindrance() -> Option<String> {
+    let etcd = std::process::Command::new("etcd").arg("--version").output();
+    if etcd.is_err() {
+        return Some("no etcd on this machine (Debian: etcd-server)".to_owned());
     }
-    Ok(faults)
+    Network::possible().err().map(|error| error.to_string())
 }
 
-/// Leases devices for one program after the other, until `stops`.
-fn lease(
-    cluster: &Cluster,
-    client: usize,
-    mut random: Random,
-    stops: &AtomicBool,
-    history: &Mutex<Vec<Run>>,
-) {
-    for number in 0.. {
-        if stops.load(Ordering::Relaxed) {
-            return;
+/// Lets everything happen. Returns the history, and violations that are not in it.
+fn prove(
+    folder: &Path,
+    programs: &Programs,
+    options: &Options,
+) -> Result<(History, Vec<String>), SetupError> {
+    let cluster = Cluster::new(folder)?;
+    let mut servers = cluster.start(programs)?;
+    let (record, clients) = (Record::default(), Clients::default());
+    record.add(|history| history.quotas.extend([(LIMITED.to_owned(), QUOTA)]));
+    let (stop, stops) = watch::channel(false);
+    let stage = Stage {
+        observer: cluster.managers("admin")?,
+        cluster: &cluster,
+        record: &record,
+        clients: &clients,
+        stop,
+        stops,
+        options,
+    };
+    let found = thread::scope(|scope| {
+        let found = stage.play(scope, &mut servers);
+        // Whatever has happened, all threads end.
+        stage.clients.stops.store(true, Ordering::Relaxed);
+        stage.clients.kill();
+        stage.stop.send_replace(true);
+        found
+    })?;
+    drop(stage);
+    drop(servers);
+    Ok((record.finish(), found))
+}
+
+/// A thread of a participant.
+type Participant<'scope> = ScopedJoinHandle<'scope, Result<(), SetupError>>;
+
+/// What all participants share.
+struct Stage<'a> {
+    cluster: &'a Cluster,
+    record: &'a Record,
+    clients: &'a Clients,
+    /// The observer's managers.
+    observer: Managers,
+    /// Ends nodes, observer and administrators.
+    stop: watch::Sender<bool>,
+    stops: watch::Receiver<bool>,
+    options: &'a Options,
+}
+
+impl Stage<'_> {
+    /// Starts the participants, carries out the faults, and waits for the clients.
+    fn play<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        servers: &mut Servers,
+    ) -> Result<Vec<String>, SetupError> {
+        let mut others = self.start_nodes(scope)?;
+        let count = others.len() + NODES.len();
+        self.cluster.until_joined(count, servers)?;
+        others.extend(self.start_callers(scope)?);
+        let clients: Vec<_> = (0..self.options.clients.into())
+            .map(|number| {
+                let random = self.random(1_000 + number as u64);
+                scope.spawn(move || self.clients.live(self.cluster, self.record, number, random))
+            })
+            .collect();
+        let leader = || self.observer.led();
+        let plan = faults::plan(
+            self.options.seed,
+            Duration::from_secs(60 * self.options.minutes),
+        );
+        let mut harm = Harm::new(self.cluster, servers, &leader);
+        harm.carry_out(&plan)?;
+        let mut found = harm.crashes;
+        println!("{} faults", plan.len());
+        self.clients.stops.store(true, Ordering::Relaxed);
+        let end = Instant::now() + CLIENTS_END_WITHIN;
+        while !clients.iter().all(ScopedJoinHandle::is_finished) {
+            if Instant::now() > end {
+                found.push(format!(
+                    "clients still wait {CLIENTS_END_WITHIN:?} after the last fault"
+                ));
+                self.clients.kill();
+                break;
+            }
+            thread::sleep(Duration::from_millis(50));
         }
-        let name = format!("run {number} of client {client}");
-        let sleep = random.below(LONGEST_USE);
-        let run = one(cluster, &name, sleep).unwrap_or_else(|error| Run {
-            name,
-            unit: String::new(),
-            used: None,
-            failure: Some(error.to_string()),
+        let left = self.cluster.until("no lease is left", servers, || {
+            let leases = self.cluster.tool(&["leases", "--json"])?;
+            Ok(leases.is_some_and(|leases| !leases.contains("\"state\"")))
         });
-        history.lock().push(run);
+        found.extend(left.err().map(|error| error.to_string()));
+        self.stop.send_replace(true);
+        for other in others {
+            // A panic of a participant is the runner's.
+            other.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        }
+        Ok(found)
     }
-}
 
-fn one(cluster: &Cluster, name: &str, sleep: u64) -> Result<Run, SetupError> {
-    let (seconds, milliseconds) = (sleep / 1_000, sleep % 1_000);
-    let script = format!("cat /proc/uptime; sleep {seconds}.{milliseconds:03}; cat /proc/uptime");
-    let mut command = cluster.command();
-    command.args([
-        "run",
-        "--json",
-        "--wait",
-        "--request",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        &script,
-    ]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .map_err(io_error("cannot run the tool `causeway`"))?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let said = thread::spawn(move || -> String {
-        let lines = stderr.map(|stderr| BufReader::new(stderr).lines());
-        let lines: Vec<String> = lines.into_iter().flatten().map_while(Result::ok).collect();
-        lines.join("\n")
-    });
-    let lines = stdout
-        .map(BufReader::new)
-        .into_iter()
-        .flat_map(BufRead::lines);
-    let times: Vec<Duration> = lines.map_while(Result::ok).filter_map(uptime).collect();
-    let status = child.wait().map_err(io_error("cannot wait for a client"))?;
-    let said = said.join().unwrap_or_default();
-    Ok(Run {
-        name: name.to_owned(),
-        unit: node(&said).unwrap_or_default(),
-        used: match times[..] {
-            // The system's clock rounds down.
-            [begin, end] => Some((begin + UPTIME_STEP, end)),
-            _ => None,
-        },
-        failure: (!status.success()).then(|| format!("{status}: {said}")),
-    })
-}
+    /// A sequence of numbers for one participant.
+    fn random(&self, participant: u64) -> Random {
+        Random(self.options.seed.wrapping_mul(1_000_000) + participant)
+    }
 
-/// The time since the machine's start, from a line of `/proc/uptime`.
-fn uptime(line: String) -> Option<Duration> {
-    let seconds = line.split_whitespace().next()?.parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
-}
+    fn start_nodes<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> Result<Vec<Participant<'scope>>, SetupError> {
+        let nodes = (0..FAKE_NODES).map(|number| {
+            let host = NODES[usize::from(number) % NODES.len()];
+            let managers = self.cluster.managers("node")?;
+            let node = FakeNode::new(managers, number + 1, FAKE_DEVICES);
+            let live = async || match node.live(|report| self.record.serving(&report)).await {};
+            Ok(scope.spawn(move || {
+                callers::on_host(self.cluster.network.host(host), &self.stops, live)
+            }))
+        });
+        nodes.collect()
+    }
 
-/// The node in the tool's report of a grant. A node has one device.
-fn node(said: &str) -> Option<String> {
-    let grant = said.lines().find(|line| line.contains("\"granted\""))?;
-    let (_, node) = grant.split_once("\"node\":\"")?;
-    Some(node.split_once('"')?.0.to_owned())
-}
-
-/// A sequence of numbers that a seed determines (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut number = self.0;
-        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (number ^ (number >> 31)) % limit
+    /// Starts the observer and the administrators.
+    fn start_callers<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> Result<Vec<Participant<'scope>>, SetupError> {
+        let on_host = |host: usize| self.cluster.network.host(host);
+        let observe = async || callers::observe(&self.observer, self.record).await;
+        let observe = move || callers::on_host(on_host(OBSERVER), &self.stops, observe);
+        let mut started = vec![scope.spawn(observe)];
+        let (managers, random) = (self.cluster.managers("admin")?, self.random(1));
+        let revoke = async move || callers::revoke(&managers, self.record, random).await;
+        started
+            .push(scope.spawn(move || callers::on_host(on_host(CLIENTS[1]), &self.stops, revoke)));
+        for number in 0..ADMINISTRATORS {
+            let managers = self.cluster.managers("admin")?;
+            let random = self.random(10 + number as u64);
+            let administer = async move || {
+                callers::administer(&managers, self.record, number, random).await;
+            };
+            let host = on_host(CLIENTS[number % CLIENTS.len()]);
+            started.push(scope.spawn(move || callers::on_host(host, &self.stops, administer)));
+        }
+        Ok(started)
     }
 }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use causeway_serving::exposition::{ConstGauge, Registry, Samples, Total};
 use causeway_serving::watched::Watched;
@@ -27,6 +28,8 @@ pub(crate) struct Counters {
     pub(crate) ended: AtomicU64,
     /// Transactions of the store that succeeded.
     pub(crate) commits: AtomicU64,
+    /// Microseconds that these took.
+    pub(crate) commit_us: AtomicU64,
     /// Transactions of the store that failed.
     pub(crate) failed_commits: AtomicU64,
 }
@@ -34,6 +37,13 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn count(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a transaction that succeeded.
+    pub(crate) fn commit(&self, took: Duration) {
+        Self::count(&self.commits);
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.commit_us.fetch_add(took, Ordering::Relaxed);
     }
 }
 
@@ -126,6 +136,11 @@ impl Watched for Watching {
                 "commits_total",
                 "Transactions of the store",
                 &counters.commits,
+            ),
+            (
+                "commit_microseconds_total",
+                "Time of these transactions",
+                &counters.commit_us,
             ),
             (
                 "commits_failed_total",

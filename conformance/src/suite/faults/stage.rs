@@ -21,7 +21,7 @@ use super::processes::{self, Process};
 use super::running::Running;
 use crate::SetupError;
 use crate::daemon::{BUILD_CACHE, stop};
-use crate::managed::Cluster;
+use crate::managed::{Cluster, Manner};
 use crate::options::Carrier;
 use crate::places::{fake_driver, tool, vendors_of};
 use crate::process::exit_of;
@@ -52,7 +52,7 @@ pub(super) struct Stage {
     /// All programs.
     pub(super) programs: Programs,
     directory: PathBuf,
-    manager: Option<PathBuf>,
+    manager: Option<Manner>,
     /// The nodes' setting `together`, if their sessions have hosts.
     together: Option<String>,
 }
@@ -242,7 +242,7 @@ pub(super) struct Node {
 impl Node {
     /// Starts a node on a free loopback port. With `--managed`, it has a device manager of its own.
     pub(super) fn start(stage: &Stage, driver: Driver) -> Result<Self, Wrong> {
-        let cluster = stage.manager.as_deref().map(Cluster::start).transpose();
+        let cluster = stage.manager.as_ref().map(Cluster::start).transpose();
         Self::start_in(stage, driver, None, cluster?, "")
     }
 

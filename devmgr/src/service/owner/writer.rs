@@ -7,6 +7,7 @@
 use std::io;
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -28,6 +29,8 @@ pub(super) struct TransactionResult {
     pub(super) store: Box<dyn Store>,
     pub(super) writes: Vec<Write>,
     pub(super) result: Result<(), StoreError>,
+    /// How long the store took.
+    pub(super) took: Duration,
 }
 
 impl Writer {
@@ -69,12 +72,15 @@ impl Job {
             writes,
             written,
         } = self;
+        let begun = Instant::now();
         let result = store.apply(&writes);
+        let took = begun.elapsed();
         // The receiver may be gone; then the result is not needed.
         drop(written.send(TransactionResult {
             store,
             writes,
             result,
+            took,
         }));
     }
 }

@@ -341,10 +341,11 @@ impl Owner {
                 store,
                 writes,
                 result,
+                took,
             }) => {
                 writing.store = Some(store);
                 match result {
-                    Ok(()) => Some(writes),
+                    Ok(()) => Some((writes, took)),
                     // Nothing of this reign counts any more, so nothing is kept.
                     Err(StoreError::Deposed) => {
                         writing.is_deposed = true;
@@ -365,13 +366,13 @@ impl Owner {
                 None
             }
         };
-        let Some(writes) = written else {
+        let Some((writes, took)) = written else {
             Counters::count(&self.counters.failed_commits);
             return;
         };
         writing.health.succeeds();
         if !writes.is_empty() {
-            Counters::count(&self.counters.commits);
+            self.counters.commit(took);
         }
         // The book and the directory first, because effects are made from them.
         writes.into_iter().for_each(|write| self.note(write));
