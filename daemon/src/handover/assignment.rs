@@ -75,6 +75,9 @@ pub struct Restores {
     /// Number of the last event batch. The client has handled all but perhaps this one.
     #[prost(uint64, tag = "2")]
     pub events: u64,
+    /// Whether the worker before has died, and the client executes again what follows.
+    #[prost(bool, tag = "3")]
+    pub reexecutes: bool,
 }
 
 /// How long a session waits for a client that is away.

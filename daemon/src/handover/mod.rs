@@ -534,6 +534,7 @@ mod tests {
             restores: Some(Restores {
                 applied: u64::MAX,
                 events: u64::MAX,
+                reexecutes: true,
             }),
         }
     }

@@ -14,6 +14,7 @@ mod loss;
 mod map;
 mod order;
 mod order_gated;
+mod reexecuted;
 mod shared;
 mod svm;
 mod svm_free;

@@ -61,6 +61,10 @@ pub(super) fn begins_behind(stage: &Stage, first: &Arrived) -> Result<Option<u64
     let Some(restores) = stage.restores() else {
         return Ok(None);
     };
+    if restores.reexecutes {
+        // The client begins anew with this worker, whatever it has heard of the one before.
+        return Ok(Some(first.position));
+    }
     // The last batch says that the session is parked, and may have been lost.
     match restores.events.checked_sub(first.position) {
         Some(0 | 1) => Ok(Some(first.position)),

@@ -40,7 +40,11 @@ fn park(stage: &Arc<Stage>, contents: &File) {
     match session.park(contents, &way) {
         Outcome::Parked { applied, events } => {
             stage.note_parked();
-            stage.report(&ToSupervisor::Parked(Restores { applied, events }));
+            stage.report(&ToSupervisor::Parked(Restores {
+                applied,
+                events,
+                reexecutes: false,
+            }));
             let until = Instant::now() + LEAVE_WITHIN;
             while !stage.is_away() && !stage.is_closed() && Instant::now() < until {
                 std::thread::sleep(LOOK_EVERY);

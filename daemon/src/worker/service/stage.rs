@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionId;
-use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict, WANTS_RECORD};
+use causeway_proto::preamble::{ClientWord, Introduction, Purpose, REEXECUTES, Verdict, WANTS_RECORD};
 use causeway_security::ServerTls;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -307,7 +307,8 @@ impl Stage {
             // Under the lock, so that acknowledgements of two connections keep their order.
             Some(carrier) => carrier.acknowledge(number),
             // The client has handled what another worker has sent.
-            None if number <= restores.map_or(0, |restores| restores.events) => Ok(()),
+            None if restores.is_some_and(|of| of.reexecutes || number <= of.events) => Ok(()),
+            None if number == 0 => Ok(()),
             None => Err(BadNumber::Unsent {
                 got: number,
                 last: 0,
@@ -588,11 +589,16 @@ impl Stage {
             stopped: None,
             is_kept: false,
         };
+        let restores = self.restores();
+        let wants = match restores.is_some_and(|of| of.reexecutes) {
+            true => WANTS_RECORD | REEXECUTES,
+            false => WANTS_RECORD,
+        };
         let position = match place {
             Place::Commands => match session {
-                Some(session) if session.wants_record() => session.applied() | WANTS_RECORD,
+                Some(session) if session.wants_record() => session.applied() | wants,
                 Some(session) => session.applied(),
-                None => (self.restores()).map_or(0, |restores| restores.applied | WANTS_RECORD),
+                None => restores.map_or(0, |restores| restores.applied | wants),
             },
             // May wait a little. If another connection of the lane is faster, or the lane's thread is busy, the
             // client tries again.

@@ -192,7 +192,7 @@ impl Session {
                 warm: start.warm,
                 contexts: Mutex::default(),
                 paces: Paces::default(),
-                parking: Parking::new(start.restores.as_ref().map(|(_, contents)| contents)),
+                parking: Parking::new(start.restores.as_ref().map(|(_, source)| source.clone())),
                 over: Over::default(),
                 core: Mutex::default(),
                 alive,

@@ -20,9 +20,8 @@ mod file;
 pub(super) mod park;
 pub(super) mod restore;
 
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use causeway_proto::command::command::Kind;
@@ -30,6 +29,7 @@ use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex};
 
 use super::tables::Objects;
+use crate::worker::connection::Source;
 
 /// How often the worker looks whether what it has begun has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -56,7 +56,7 @@ pub(crate) struct Parking {
 }
 
 struct Restoring {
-    contents: Arc<File>,
+    from: Source,
     /// Number of the next command of the record.
     next: u64,
     /// Whether the host clock goes on where that of the worker before was.
@@ -84,10 +84,10 @@ pub(crate) enum Outcome {
 }
 
 impl Parking {
-    /// `contents`: of a session that was parked.
-    pub(super) fn new(contents: Option<&Arc<File>>) -> Parking {
-        let restoring = contents.map(|contents| Restoring {
-            contents: Arc::clone(contents),
+    /// `source`: of a session that another worker had before.
+    pub(super) fn new(source: Option<Source>) -> Parking {
+        let restoring = source.map(|from| Restoring {
+            from,
             next: 1,
             has_clock: false,
         });
