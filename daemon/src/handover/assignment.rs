@@ -64,6 +64,8 @@ pub struct Assignment {
     pub owner: Owner,
     /// Of a session that was parked: how far its worker before has come.
     pub restores: Option<Restores>,
+    /// Most bytes of a checkpoint; 0: the session has none.
+    pub checkpoint_bytes: u64,
 }
 
 /// How far the worker has come that has parked a session.
@@ -170,6 +172,8 @@ pub(super) struct Encoded {
     keep_ms: u64,
     #[prost(message, optional, tag = "22")]
     restores: Option<Restores>,
+    #[prost(uint64, tag = "23")]
+    checkpoint_bytes: u64,
 }
 
 impl Assignment {
@@ -211,6 +215,7 @@ impl Assignment {
             slot: 0,
             owner: Owner::default(),
             restores: None,
+            checkpoint_bytes: 0,
         }
     }
 }
@@ -250,6 +255,7 @@ impl From<&Assignment> for Encoded {
                 user: short(from.owner.user.as_deref()),
             },
             restores: from.restores,
+            checkpoint_bytes: from.checkpoint_bytes,
         }
     }
 }
@@ -290,6 +296,7 @@ impl Encoded {
             slot: self.slot,
             owner: self.owner.clone(),
             restores: self.restores,
+            checkpoint_bytes: self.checkpoint_bytes,
         })
     }
 }

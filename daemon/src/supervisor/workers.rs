@@ -178,11 +178,13 @@ impl WorkersState {
             certificate,
             connect_limit,
             leased,
+            checkpoint_bytes,
             ..
         } = admitted.assignment;
         let user = build_cache::Owner::of(opening.owner.user.as_deref());
         let domain = opening.domain.as_ref();
         let host = domain.and_then(|domain| self.host_of(&worker, domain));
+        worker.checkpoints(checkpoint_bytes);
         worker.serve(id, user, connect_limit, opening.away.longest());
         self.opened += 1;
         let served = Served {
@@ -516,6 +518,10 @@ impl Workers {
                 leased: opening.leased.take(),
                 owner: opening.owner.clone(),
                 away: opening.away,
+                checkpoint_bytes: match opening.checkpoint {
+                    Some(_) => self.0.sessions.checkpoint_bytes,
+                    None => 0,
+                },
                 ..self.assignment(certificate)
             };
             let admitted = self.admit(&opening, assignment)?;
@@ -764,6 +770,7 @@ impl Workers {
             slot: 0,
             owner: Owner::default(),
             restores: None,
+            checkpoint_bytes: 0,
         }
     }
 

@@ -135,6 +135,7 @@ impl Core {
             outbox.records();
         }
         if connections.granted.reexecutes.is_some() {
+            outbox.records();
             outbox.retains();
         }
         Core {
@@ -356,6 +357,18 @@ impl Core {
             Ok(Parking::GoOn) => {
                 self.bulk.expect_end(false);
                 self.outbox.go_on();
+            }
+            Ok(Parking::Checkpoint) if self.cut() => {
+                self.bulk.expect_end(false);
+                self.outbox.go_on();
+            }
+            Ok(Parking::Unable) => {
+                self.note_no_checkpoint();
+                self.bulk.expect_end(false);
+                self.outbox.go_on();
+            }
+            Ok(Parking::Checkpoint) => {
+                return Err("the node has made a checkpoint of another state".to_owned());
             }
             Ok(Parking::Done) if self.outbox.stands() => {
                 self.end_protection("its daemon has ended, or the session has moved");

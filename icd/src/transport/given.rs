@@ -127,6 +127,15 @@ impl Given {
         self.printed = 0;
     }
 
+    /// Handles a checkpoint: nothing before it comes again.
+    pub fn cut(&mut self) {
+        self.items.clear();
+        self.order.clear();
+        self.come = 0;
+        (self.shown, self.printed) = (0, 0);
+        self.notices.clear();
+    }
+
     /// Number of bytes that this takes.
     #[must_use]
     pub fn bytes(&self) -> usize {

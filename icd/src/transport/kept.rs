@@ -98,6 +98,19 @@ impl KeptBatches {
         self.retained_bytes = 0;
     }
 
+    /// Forgets what is retained, because a checkpoint covers it. Returns the number of the last command. `None` if the
+    /// worker has not applied it.
+    pub fn cut(&mut self) -> Option<u64> {
+        if !self.batches.is_empty() {
+            return None;
+        }
+        if let Some(retained) = &mut self.retained {
+            retained.clear();
+        }
+        self.retained_bytes = 0;
+        Some(self.written)
+    }
+
     /// Number of retained bytes.
     #[must_use]
     pub fn retained_bytes(&self) -> usize {

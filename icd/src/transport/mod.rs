@@ -22,6 +22,7 @@
 
 pub mod bulk;
 mod carrier;
+pub mod checkpoints;
 pub mod clock;
 mod control;
 mod core;

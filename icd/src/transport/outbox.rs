@@ -52,6 +52,7 @@ const COMMANDS_TAG: u32 = 1;
 const FIRST_TAG: u32 = 2;
 const CLOSES_TAG: u32 = 3;
 const STANDS_TAG: u32 = 4;
+const CHECKPOINT_TAG: u32 = 6;
 
 /// Buffers for a session's outgoing commands.
 #[derive(Debug)]
@@ -81,6 +82,26 @@ struct Keeping {
     replays: AtomicBool,
     // Those of them that have not left. Locked under `writing`.
     replay: Mutex<Replay>,
+    // The last checkpoint.
+    cut: Mutex<Cut>,
+    // Whether the worker must be asked for another one.
+    must_ask: AtomicBool,
+}
+
+/// A checkpoint: the number of the last command before it, and the record of what was there.
+#[derive(Debug)]
+struct Cut {
+    number: u64,
+    record: Vec<Vec<u8>>,
+}
+
+impl Default for Cut {
+    fn default() -> Cut {
+        Cut {
+            number: 0,
+            record: super::record::batches(&[]),
+        }
+    }
 }
 
 /// How far the commands of the worker before are sent again.
@@ -287,6 +308,9 @@ impl Outbox {
         mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
         self.write_again(deadline, &mut write)?;
+        if !self.replays() && !self.stands() {
+            self.ask(&mut write)?;
+        }
         // `filling` is unlocked while a batch is written, so appenders may close more batches meanwhile.
         // The loop ends with the batch that was being filled.
         loop {
@@ -410,6 +434,52 @@ impl Outbox {
         true
     }
 
+    /// Has the next writer ask the worker for a checkpoint.
+    pub(super) fn ask_for_checkpoint(&self) {
+        if let Some(kept) = &self.kept {
+            kept.must_ask.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Handles that the checkpoint is whole for which the outbox stands: forgets the commands before it. Returns false if
+    /// the worker cannot have made it.
+    pub(super) fn cut(&self) -> bool {
+        let Some(kept) = self.kept.as_ref().filter(|_| self.stands()) else {
+            return false;
+        };
+        let filling = self.filling.lock();
+        let Some(record) = &filling.record else {
+            return false;
+        };
+        let Some(number) = kept.state.lock().cut() else {
+            return false;
+        };
+        let record = super::record::batches(&record.commands(number));
+        drop(filling);
+        *kept.cut.lock() = Cut { number, record };
+        true
+    }
+
+    /// The number of the last command before the last checkpoint.
+    pub(super) fn last_cut(&self) -> u64 {
+        let kept = self.kept.as_ref();
+        kept.map_or(0, |kept| kept.cut.lock().number)
+    }
+
+    // Asks the worker for a checkpoint if that is due.
+    fn ask(&self, write: &mut impl FnMut(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
+        let Some(kept) = self.kept.as_ref().filter(|_| self.is_open()) else {
+            return Ok(());
+        };
+        if !kept.must_ask.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut batch = vec![0; PREFIX];
+        encode_key(CHECKPOINT_TAG, WireType::Varint, &mut batch);
+        encode_varint(1, &mut batch);
+        write(&mut batch)
+    }
+
     // Tells the worker, once on each connection, that nothing follows.
     fn say_that_it_stands(
         &self,
@@ -499,14 +569,14 @@ impl Outbox {
         Some(look(&kept.state.lock()))
     }
 
-    /// As [`Outbox::reopen`], for a worker that gets all commands behind `cut` again. `record` creates what was there.
-    pub(super) fn reopen_again(
-        &self,
-        _writer: MutexGuard<'_, Vec<u8>>,
-        cut: u64,
-        record: Vec<Vec<u8>>,
-    ) {
+    /// As [`Outbox::reopen`], for a worker that gets all commands behind the last checkpoint again.
+    pub(super) fn reopen_again(&self, _writer: MutexGuard<'_, Vec<u8>>) {
         let Some(kept) = &self.kept else { return };
+        let (cut, record) = {
+            let cut = kept.cut.lock();
+            (cut.number, cut.record.clone())
+        };
+        kept.must_ask.store(false, Ordering::Relaxed);
         let mut state = kept.state.lock();
         kept.replay.lock().put_before(state.take_all(cut));
         kept.replays.store(true, Ordering::Release);

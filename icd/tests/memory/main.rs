@@ -6,6 +6,7 @@
 mod frames;
 
 mod allocations;
+mod checkpointed;
 mod errors;
 mod errors_of_moves;
 mod footprint;

@@ -11,7 +11,7 @@ use crate::frames::opencl::*;
 use crate::frames::programs::*;
 
 const SMALL: usize = 1 << 10;
-const LARGE: usize = 3 << 20;
+const LARGE: usize = 5 << 18;
 const SOURCE: &str = "
     kernel void add(global int *all, int more) { all[get_global_id(0)] += more; }
     kernel void spin(global int *all, int rounds) {

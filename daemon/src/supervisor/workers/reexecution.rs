@@ -13,7 +13,7 @@ use std::sync::Arc;
 use causeway_proto::id::SessionId;
 
 use super::super::endings::log_replaced;
-use super::super::worker::{Asked, Worker};
+use super::super::worker::{Asked, SealedFile, Worker};
 use super::{NotOpened, Place, Served, Workers, WorkersState};
 use crate::accounting::Ledger;
 use crate::build_cache;
@@ -26,6 +26,8 @@ const ATTEMPTS: u32 = 4;
 #[derive(Debug)]
 pub(in super::super) struct Checkpoint {
     restores: Restores,
+    /// What the worker before has written; `None`: nothing.
+    contents: Option<SealedFile>,
     /// Number of workers since the last one to which the client has come.
     attempts: u32,
 }
@@ -39,6 +41,7 @@ impl Checkpoint {
         };
         Checkpoint {
             restores,
+            contents: None,
             attempts: 0,
         }
     }
@@ -97,7 +100,11 @@ impl Workers {
             return Err(NotOpened::Draining);
         }
         let missing = || io::Error::from(io::ErrorKind::NotFound);
-        let checkpoint = served.checkpoint.as_ref().ok_or_else(missing)?;
+        let checkpoint = served.checkpoint.as_mut().ok_or_else(missing)?;
+        if let Some((applied, contents)) = served.worker.take_checkpoint() {
+            checkpoint.restores.applied = applied;
+            checkpoint.contents = Some(contents);
+        }
         let ledger = match &served.place {
             Some(place) => Arc::clone(place.ledger()),
             None => Ledger::new(1)?,
@@ -112,6 +119,7 @@ impl Workers {
             away: served.away,
             restores: Some(checkpoint.restores),
             slot: entry.number(),
+            checkpoint_bytes: self.0.sessions.checkpoint_bytes,
             ..self.assignment(served.certificate.clone())
         };
         let connect_limit = assignment.connect_limit;
@@ -120,6 +128,12 @@ impl Workers {
             page: entry.page().try_clone_to_owned()?,
         };
         let worker = self.assign(state, &message)?;
+        if let Some(contents) = &checkpoint.contents {
+            let contents = contents.from_the_start()?;
+            let sent = worker.send(&ToWorker::Restore { contents });
+            sent.inspect_err(|_| worker.end())?;
+        }
+        worker.checkpoints(self.0.sessions.checkpoint_bytes);
         let user = build_cache::Owner::of(served.owner.user.as_deref());
         worker.serve(id, user, connect_limit, served.away.longest());
         served.entry = entry;

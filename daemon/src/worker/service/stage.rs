@@ -86,6 +86,7 @@ struct StageState {
     /// The generation of the client's lanes, if the session was parked and its command connection has come.
     generation: Option<u64>,
     is_parked: bool,
+    makes_checkpoint: bool,
 }
 
 /// A command connection, and its carrier.
@@ -229,6 +230,16 @@ impl Stage {
     /// Accepts no further connection, because the session is parked.
     pub(super) fn note_parked(&self) {
         self.state.lock().is_parked = true;
+    }
+
+    /// Notes that a checkpoint is begun. Returns false if one is being made.
+    pub(super) fn begins_checkpoint(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().makes_checkpoint, true)
+    }
+
+    /// Notes that a checkpoint is made, or is not.
+    pub(super) fn ends_checkpoint(&self) {
+        self.state.lock().makes_checkpoint = false;
     }
 
     /// Whether the session is parked.

@@ -12,6 +12,9 @@
 //! To put together ([`restore`]): the client's record creates the objects under their ids. Then arguments, events and
 //! contents come from the file. Commands follow only after that.
 //!
+//! A *checkpoint* is the same without the end: when everything is written, the client goes on. If the worker dies later,
+//! another one begins with the checkpoint, and the client sends again what came behind it.
+//!
 //! Invariants: a session is parked only if nothing of it is lost by that. No command is applied before the session is
 //! whole again.
 #![forbid(unsafe_code)]
@@ -49,6 +52,8 @@ pub fn is_whole(file: &[u8]) -> bool {
 pub(crate) struct Parking {
     /// Why the session is never parked.
     never: OnceLock<&'static str>,
+    /// Held by the thread that parks the session or makes a checkpoint.
+    turn: Mutex<()>,
     stands: Mutex<bool>,
     stood: Condvar,
     is_restoring: AtomicBool,
@@ -93,6 +98,7 @@ impl Parking {
         });
         Parking {
             never: OnceLock::new(),
+            turn: Mutex::default(),
             stands: Mutex::new(false),
             stood: Condvar::new(),
             is_restoring: AtomicBool::new(restoring.is_some()),

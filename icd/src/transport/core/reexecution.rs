@@ -14,7 +14,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use causeway_proto::command::command::Kind;
@@ -30,10 +30,10 @@ use twox_hash::XxHash3_128;
 
 use super::{Core, NotResumed, Resume};
 use crate::transport::bulk::memory::HostRegion;
+use crate::transport::checkpoints::Checkpoints;
 use crate::transport::given::{Given, Gives, Item};
 use crate::transport::kept::Impossible;
 use crate::transport::outbox::{NotReplayed, Replayed};
-use crate::transport::record;
 use crate::transport::replay::{self, Suspects};
 use crate::transport::wait::Change;
 
@@ -52,6 +52,8 @@ pub(in crate::transport) struct Reexecution {
     sent: Mutex<SentBytes>,
     /// How many workers have died at a command, by its number.
     deaths: Mutex<FxHashMap<u64, u32>>,
+    opened: Instant,
+    checkpoints: Mutex<Checkpoints>,
 }
 
 /// The bytes of bulk writes that have ended.
@@ -69,6 +71,8 @@ impl Reexecution {
             given: Mutex::default(),
             sent: Mutex::default(),
             deaths: Mutex::default(),
+            opened: Instant::now(),
+            checkpoints: Mutex::default(),
         }
     }
 }
@@ -125,9 +129,64 @@ impl Core {
         let Some(again) = self.again().filter(|_| !self.outbox.replays()) else {
             return;
         };
-        let bytes = self.outbox.retained_bytes() + again.given.lock().bytes() + again.sent.lock().bytes;
-        if bytes > again.limit {
-            self.end_protection("the log of its commands is full (`log` in servers.toml)");
+        let bytes = self.kept_bytes(again);
+        if bytes < again.limit / 4 * 3 {
+            return;
+        }
+        let mut checkpoints = again.checkpoints.lock();
+        if checkpoints.is_due(again.opened.elapsed(), bytes, again.limit) {
+            self.outbox.ask_for_checkpoint();
+            self.flusher.wake();
+        }
+        // While the worker makes a checkpoint, a little more comes.
+        let most = match checkpoints.is_asked() {
+            true => again.limit / 4 * 5,
+            false => again.limit,
+        };
+        drop(checkpoints);
+        if bytes > most {
+            self.end_protection(
+                "the log of its commands is full (`log` in servers.toml), and the node can make no checkpoint now",
+            );
+        }
+    }
+
+    fn kept_bytes(&self, again: &Reexecution) -> usize {
+        self.outbox.retained_bytes() + again.given.lock().bytes() + again.sent.lock().bytes
+    }
+
+    /// Asks for a checkpoint if the interval is over.
+    pub(in crate::transport) fn look_at_time(&self) {
+        let Some(again) = self.again().filter(|_| !self.outbox.replays()) else {
+            return;
+        };
+        let bytes = self.kept_bytes(again);
+        let now = again.opened.elapsed();
+        if again.checkpoints.lock().is_due(now, bytes, again.limit) {
+            self.outbox.ask_for_checkpoint();
+            self.flusher.wake();
+        }
+    }
+
+    /// Handles that a checkpoint is whole. Returns false if the worker cannot have made it.
+    pub(super) fn cut(&self) -> bool {
+        let Some(again) = self.again() else {
+            // The protection has ended since.
+            return true;
+        };
+        let is_cut = self.outbox.cut();
+        if is_cut {
+            *again.sent.lock() = SentBytes::default();
+            again.given.lock().cut();
+            again.checkpoints.lock().made(again.opened.elapsed());
+        }
+        is_cut
+    }
+
+    /// Handles that no checkpoint can be made of the session.
+    pub(super) fn note_no_checkpoint(&self) {
+        if let Some(again) = self.again() {
+            again.checkpoints.lock().refused();
         }
     }
 
@@ -244,9 +303,6 @@ impl Core {
     ) -> Result<usize, NotResumed> {
         let cut = position & !(WANTS_RECORD | REEXECUTES);
         let again = self.again().ok_or_else(|| self.not_again())?;
-        if cut != 0 {
-            return Err(Impossible::NotRestored.into());
-        }
         let generation = resume.generation.load(Ordering::Acquire) + 1;
         self.stop_handling(resume);
         resume.acknowledging.lock().window.begin_behind(told);
@@ -264,8 +320,16 @@ impl Core {
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
         self.note_death(again)?;
-        self.outbox.reopen_again(writer, cut, record::batches(&[]));
+        // The worker before may have died before it could say that its last checkpoint is whole.
+        if self.outbox.last_cut() != cut && !(self.outbox.stands() && self.cut()) {
+            return Err(Impossible::NotRestored.into());
+        }
+        if self.outbox.last_cut() != cut {
+            return Err(Impossible::NotRestored.into());
+        }
+        self.outbox.reopen_again(writer);
         again.given.lock().begin_again();
+        again.checkpoints.lock().begin_again();
         *away = None;
         resume.is_away.store(false, Ordering::Release);
         self.bulk.alive();
