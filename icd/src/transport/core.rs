@@ -383,7 +383,8 @@ impl Core {
 
     /// Whether the daemon ends and may be started anew, or the session moves to another node.
     pub(super) fn may_restart(&self) -> bool {
-        self.outbox.stands()
+        // Otherwise it stands for a checkpoint.
+        self.granted.parks() && self.outbox.stands()
     }
 
     // Whether the batch with this number was not handled before. Events that both sides have are sent again after
