@@ -52,6 +52,10 @@ pub const NONCE: usize = 32;
 /// its record.
 pub const WANTS_RECORD: u64 = 1 << 63;
 
+/// Added, with [`WANTS_RECORD`], to the position of a worker that takes the place of one that has died. The client sends
+/// its record of that position, and then all commands behind it again.
+pub const REEXECUTES: u64 = 1 << 62;
+
 /// Lane number of a link's connection for events. The other lanes count from 0.
 pub const EVENT_LANE: u8 = 255;
 

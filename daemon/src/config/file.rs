@@ -252,12 +252,14 @@ pub struct Sandbox {
     pub environment: Option<Vec<String>>,
 }
 
-/// The `[survival]` table: what survives the end of the daemon.
+/// The `[survival]` table: what survives the end of the daemon, or of a session's process.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Survival {
     /// Directory for the sessions that a daemon which ends parks for the next one.
     pub directory: Option<PathBuf>,
+    /// Maximum size in bytes of the checkpoint of one session, in memory; 0: no checkpoints.
+    pub held: Option<u64>,
 }
 
 /// The `[build_cache]` table.

@@ -10,6 +10,9 @@ use toml::Spanned;
 use super::file::ConfigFile;
 use super::flags::Flags;
 
+/// Default size of a session's checkpoint, in bytes.
+const CHECKPOINT_BYTES: u64 = 8 << 30;
+
 /// Limits on sessions.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionSettings {
@@ -29,6 +32,8 @@ pub struct SessionSettings {
     pub holders: HolderLimits,
     /// Maximum number of bulk connections of one session.
     pub bulk_connections: u32,
+    /// Maximum size of a session's checkpoint in bytes; 0: no checkpoints.
+    pub checkpoint_bytes: u64,
 }
 
 impl SessionSettings {
@@ -102,6 +107,7 @@ pub(super) fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettin
         bulk_connections: table
             .bulk_connections
             .map_or(limits::MAX_BULK_CONNECTIONS, Within::get),
+        checkpoint_bytes: file.table.survival.held.unwrap_or(CHECKPOINT_BYTES),
     })
 }
 

@@ -64,6 +64,8 @@ pub struct Assignment {
     pub owner: Owner,
     /// Of a session that was parked: how far its worker before has come.
     pub restores: Option<Restores>,
+    /// Most bytes of a checkpoint; 0: the session has none.
+    pub checkpoint_bytes: u64,
 }
 
 /// How far the worker has come that has parked a session.
@@ -75,6 +77,9 @@ pub struct Restores {
     /// Number of the last event batch. The client has handled all but perhaps this one.
     #[prost(uint64, tag = "2")]
     pub events: u64,
+    /// Whether the worker before has died, and the client executes again what follows.
+    #[prost(bool, tag = "3")]
+    pub reexecutes: bool,
 }
 
 /// How long a session waits for a client that is away.
@@ -167,6 +172,8 @@ pub(super) struct Encoded {
     keep_ms: u64,
     #[prost(message, optional, tag = "22")]
     restores: Option<Restores>,
+    #[prost(uint64, tag = "23")]
+    checkpoint_bytes: u64,
 }
 
 impl Assignment {
@@ -208,6 +215,7 @@ impl Assignment {
             slot: 0,
             owner: Owner::default(),
             restores: None,
+            checkpoint_bytes: 0,
         }
     }
 }
@@ -247,6 +255,7 @@ impl From<&Assignment> for Encoded {
                 user: short(from.owner.user.as_deref()),
             },
             restores: from.restores,
+            checkpoint_bytes: from.checkpoint_bytes,
         }
     }
 }
@@ -287,6 +296,7 @@ impl Encoded {
             slot: self.slot,
             owner: self.owner.clone(),
             restores: self.restores,
+            checkpoint_bytes: self.checkpoint_bytes,
         })
     }
 }

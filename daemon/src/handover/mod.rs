@@ -56,6 +56,7 @@ const RESTORE: u8 = 20;
 const PARK: u8 = 21;
 const PARKED: u8 = 22;
 const NOT_PARKED: u8 = 23;
+const CHECKPOINT: u8 = 24;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -142,6 +143,13 @@ pub enum ToSupervisor {
     },
     /// The session is parked: its contents are written, and its client has stopped.
     Parked(Restores),
+    /// A checkpoint of the session is whole. The session goes on.
+    Checkpoint {
+        /// How far the session was.
+        restores: Restores,
+        /// What the session consisted of: a sealed memory file.
+        contents: WorkerFile,
+    },
     /// The session cannot be parked, and goes on.
     NotParked {
         /// Reason for people; at most [`MAX_REASON`] bytes.
@@ -283,6 +291,11 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
             bytes.extend_from_slice(&restores.encode_to_vec());
             send(end, &bytes, None)
         }
+        ToSupervisor::Checkpoint { restores, contents } => {
+            let mut bytes = vec![CHECKPOINT];
+            bytes.extend_from_slice(&restores.encode_to_vec());
+            send(end, &bytes, Some(contents.as_fd()))
+        }
         ToSupervisor::NotParked { reason } => send(end, &with_reason(NOT_PARKED, reason), None),
         ToSupervisor::Client { line, socket } => {
             let socket = socket.as_ref().map(AsFd::as_fd);
@@ -382,6 +395,10 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         (SPOILED, None) if rest.is_empty() => ToSupervisor::Spoiled,
         (AWAY, None) if rest.is_empty() => ToSupervisor::Away,
         (PARKED, None) => ToSupervisor::Parked(Restores::decode(rest).map_err(|_| nonsense())?),
+        (CHECKPOINT, Some(contents)) => ToSupervisor::Checkpoint {
+            restores: Restores::decode(rest).map_err(|_| nonsense())?,
+            contents,
+        },
         (NOT_PARKED, None) => ToSupervisor::NotParked {
             reason: String::from_utf8(rest.to_vec()).map_err(|_| nonsense())?,
         },
@@ -534,7 +551,9 @@ mod tests {
             restores: Some(Restores {
                 applied: u64::MAX,
                 events: u64::MAX,
+                reexecutes: true,
             }),
+            checkpoint_bytes: u64::MAX,
         }
     }
 

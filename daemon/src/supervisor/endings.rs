@@ -107,6 +107,25 @@ pub(super) fn log_end(
     }
 }
 
+/// Logs that a worker has died, and that another one takes its place.
+pub(super) fn log_replaced(
+    before: &Worker,
+    session: SessionId,
+    owner: &Owner,
+    now: &Worker,
+    status: &std::io::Result<ExitStatus>,
+) {
+    tracing::warn!(
+        ?session,
+        lease = owner.lease,
+        user = owner.user,
+        worker = before.serial,
+        next = now.serial,
+        cause = status.as_ref().ok().map(|status| process::describe(*status)),
+        "the session's worker died; another one takes its place, and the program executes its commands again"
+    );
+}
+
 /// Logs how a host ended.
 pub(super) fn log_host_end(worker: &Worker, domain: &str, status: &std::io::Result<ExitStatus>) {
     let serial = worker.serial;

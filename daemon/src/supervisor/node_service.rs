@@ -29,7 +29,7 @@ use super::exclusive::Claim;
 use super::holders::Holder;
 use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
-use super::workers::{AWAY_LONG, ClientProcess, Neighbor, NotOpened, Opened, Opening, Workers};
+use super::workers::{AWAY_LONG, Checkpoint, ClientProcess, Neighbor, NotOpened, Opened, Opening, Workers};
 use crate::config::Settings;
 use crate::handover::{AwayTimes, Leased, Owner};
 
@@ -49,6 +49,10 @@ const MAX_STREAMS: u32 = 16;
 /// Maximum length of a message, in bytes. The longest is a credential for many devices. Strings of messages
 /// are shortened before they are logged.
 const MAX_MESSAGE: usize = 64 << 10;
+
+/// Why a session's commands are not executed again if its worker dies.
+const NOT_REEXECUTED: &str = "it shares a process or a device in exclusive mode with others, or the node keeps no session \
+    whose connections break";
 
 /// Starts the service. It serves the connections that are sent to the returned channel.
 ///
@@ -264,6 +268,8 @@ impl NodeService {
         let request = request.into_inner();
         let opening = self.opening(&request, &user, &holder).await?;
         let (granted, restart) = (opening.away, opening.restart.max(opening.moves));
+        let reexecutes = opening.checkpoint.is_some();
+        let is_refused = request.reexecute && !reexecutes;
         let owner = opening.owner.clone();
         let away = self.workers.away_beside(&Neighbor {
             process: &opening.client,
@@ -279,6 +285,11 @@ impl NodeService {
         Ok(OpenSessionReply {
             away,
             restart_ms: milliseconds(restart),
+            reexecutes,
+            not_reexecuted: match is_refused {
+                true => NOT_REEXECUTED.to_owned(),
+                false => String::new(),
+            },
             ..self.reply(opened, granted)
         })
     }
@@ -331,7 +342,10 @@ impl NodeService {
             (true, Some(_)) => (Duration::ZERO, self.workers.grants_move(asked)),
             (false, _) => (Duration::ZERO, Duration::ZERO),
         };
+        let checkpoint = (request.reexecute && is_alone && !away.resume.is_zero())
+            .then(Checkpoint::nothing);
         Ok(Opening {
+            checkpoint,
             holder: holder.clone(),
             owner,
             client: ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default())),

@@ -3,6 +3,7 @@
 //! This file has a worker's state, and what others ask of it. [`watching`] has the task that runs beside it. Invariant:
 //! a request never replaces a stronger one.
 
+mod checkpoint;
 mod watching;
 
 use std::collections::VecDeque;
@@ -13,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
+use checkpoint::CheckpointOfWorker;
+pub(super) use checkpoint::SealedFile;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use tokio::net::UnixDatagram;
@@ -85,6 +88,7 @@ pub(super) struct Worker {
     is_parking: watch::Sender<bool>,
     /// Why the session cannot be parked.
     not_parked: OnceLock<String>,
+    checkpoint: CheckpointOfWorker,
     warmth: Mutex<Warmth>,
 }
 
@@ -167,6 +171,7 @@ impl Worker {
             parked: OnceLock::new(),
             is_parking: watch::Sender::default(),
             not_parked: OnceLock::new(),
+            checkpoint: CheckpointOfWorker::default(),
             warmth: Mutex::default(),
         }
     }

@@ -9,6 +9,7 @@ mod away;
 mod hosting;
 mod moving;
 mod parking;
+mod reexecution;
 mod spares;
 mod uses;
 
@@ -48,6 +49,7 @@ pub(super) use away::{AWAY_LONG, ClientProcess, Neighbor};
 use moving::Moving;
 pub(super) use moving::{Arrived, Departing};
 use parking::Parked;
+pub(super) use reexecution::Checkpoint;
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
 /// one end, too.
@@ -143,6 +145,8 @@ struct Served {
     /// The session's certificate, with TLS.
     certificate: Option<SessionCertificate>,
     away: AwayTimes,
+    /// Present if the client executes its commands again when the worker dies.
+    checkpoint: Option<Checkpoint>,
     _holding: Holding,
 }
 
@@ -174,11 +178,13 @@ impl WorkersState {
             certificate,
             connect_limit,
             leased,
+            checkpoint_bytes,
             ..
         } = admitted.assignment;
         let user = build_cache::Owner::of(opening.owner.user.as_deref());
         let domain = opening.domain.as_ref();
         let host = domain.and_then(|domain| self.host_of(&worker, domain));
+        worker.checkpoints(checkpoint_bytes);
         worker.serve(id, user, connect_limit, opening.away.longest());
         self.opened += 1;
         let served = Served {
@@ -199,6 +205,7 @@ impl WorkersState {
             leased: leased.unwrap_or_default(),
             certificate,
             away: opening.away,
+            checkpoint: opening.checkpoint,
             _holding: admitted.holding,
         };
         self.sessions.insert(id, served);
@@ -223,14 +230,19 @@ impl WorkersState {
         if self.moving.takes(id, &mut served, ticket) {
             return Some((id, served));
         }
-        if self.parked.takes(id, &served, &reason) {
+        if self.parked.takes(id, &served, &reason) || served.is_replaced(status) {
             return Some((id, served));
         }
-        if worker.resumes() {
+        self.remember_end(id, &served, reason);
+        Some((id, served))
+    }
+
+    /// Remembers why a session has ended, if its client may ask.
+    fn remember_end(&mut self, id: SessionId, served: &Served, reason: String) {
+        if served.worker.resumes() {
             self.ended
                 .add(id, served.secret.clone(), reason, Instant::now());
         }
-        Some((id, served))
     }
 
     /// Returns the numbers of the workers whose sessions have commands or builds in progress.
@@ -293,6 +305,8 @@ pub(super) struct Opening {
     pub(super) domain: Option<Domain>,
     /// Set if the session may use exclusive devices only.
     pub(super) claim: Option<Claim>,
+    /// Present if the client executes its commands again when the worker dies.
+    pub(super) checkpoint: Option<Checkpoint>,
 }
 
 /// What an admitted session has taken, and what its worker gets.
@@ -504,6 +518,10 @@ impl Workers {
                 leased: opening.leased.take(),
                 owner: opening.owner.clone(),
                 away: opening.away,
+                checkpoint_bytes: match opening.checkpoint {
+                    Some(_) => self.0.sessions.checkpoint_bytes,
+                    None => 0,
+                },
                 ..self.assignment(certificate)
             };
             let admitted = self.admit(&opening, assignment)?;
@@ -616,9 +634,18 @@ impl Workers {
             std::io::ErrorKind::WouldBlock => Verdict::TooMany,
             // The next daemon has the session.
             _ if worker.is_parking() => Verdict::Parked,
+            // Another worker takes the place of this one, which has not been reaped yet.
+            _ if self.is_replaceable(&worker) => Verdict::Parked,
             _ => Verdict::UnknownSession,
         };
         Err((socket, verdict))
+    }
+
+    fn is_replaceable(&self, worker: &Worker) -> bool {
+        let state = self.0.state.lock();
+        let mut sessions = state.sessions.values();
+        let served = sessions.find(|of| of.worker.serial == worker.serial);
+        !state.draining && served.is_none_or(|of| of.checkpoint.is_some())
     }
 
     /// Opens no further sessions, and ends the spare workers.
@@ -743,6 +770,7 @@ impl Workers {
             slot: 0,
             owner: Owner::default(),
             restores: None,
+            checkpoint_bytes: 0,
         }
     }
 
@@ -764,7 +792,20 @@ impl Workers {
             if let Some(host) = &host {
                 host.suspect(state.busy());
             }
-            (state.end_session(worker, &status), was_spare, host)
+            let ended = state.end_session(worker, &status);
+            match ended {
+                Some((id, served)) if served.is_replaced(&status) => {
+                    match self.replace(&mut state, id, served, &status) {
+                        Ok(()) => return self.0.reaped.notify_waiters(),
+                        Err(not_replaced) => {
+                            let (served, reason) = *not_replaced;
+                            state.remember_end(id, &served, reason);
+                            (Some((id, served)), was_spare, host)
+                        }
+                    }
+                }
+                ended => (ended, was_spare, host),
+            }
         };
         match host {
             Some(host) => {

@@ -54,14 +54,23 @@ pub struct SessionStart {
     pub builds: Option<Arc<Client>>,
     /// For how long the session waits for broken connections. 0: it does not outlive them.
     pub resume: std::time::Duration,
-    /// Of a session that was parked: how far the worker before has come, and the contents of its memory.
-    pub restores: Option<(Restores, Arc<File>)>,
+    /// Of a session that another worker had before: how far that one has come, and what it has left.
+    pub restores: Option<(Restores, Source)>,
     /// The threads of the session.
     pub(crate) scope: Scope,
     /// What the session shares with its neighbours; `None` outside of a host.
     pub(crate) commons: Option<Arc<Commons>>,
     /// The contexts that were made before the session.
     pub(crate) warm: Arc<Warm>,
+}
+
+/// What a session is put together from, beside the client's record.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// What the worker before has written.
+    File(Arc<File>),
+    /// Nothing: the client sends all of its commands again.
+    Nothing,
 }
 
 /// Where a session puts batches for its client, and reports its violations. The carrier implements it.

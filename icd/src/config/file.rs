@@ -14,6 +14,7 @@
 //! compression = "off"            # or "lz4"
 //! answer_limit = "3s"            # timeout for a node that has accepted the connection
 //!
+//! [survival]                     # see `survival`
 //! [tls]                          # see `security`
 //! [manager]                      # this and [[request]]: see `leasing`
 //! ```
@@ -72,6 +73,9 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
             "restart" => file
                 .entry(value, "restart", "the key is ignored")
                 .map(|Time(time)| settings.restart = Some(time)),
+            "survival" => file
+                .entry(value, "[survival]", "the table is ignored")
+                .map(|survival| settings.survival = survival),
             "tls" => {
                 let read = file.tls(value);
                 settings.tls = read.as_ref().cloned().unwrap_or(TlsSettings {
@@ -234,7 +238,7 @@ fn addresses(written: &[Spanned<String>], port: u16) -> Result<(Address, Vec<Add
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Carrier, Compression};
+    use crate::config::{Carrier, Compression, Survival};
     use proptest::prelude::*;
     use std::time::Duration;
 
@@ -271,6 +275,7 @@ mod tests {
             resume: Some(Duration::from_secs(120)),
             keep: Some(Duration::from_secs(3600)),
             restart: Some(Duration::from_secs(7200)),
+            survival: Survival::default(),
             tls: TlsSettings {
                 ca: Some("/conf/ca.pem".into()),
                 token_file: Some("/token".into()),

@@ -11,7 +11,8 @@
 //! (`a:7079,b`) overrides the set of servers; settings of `servers.toml` for one of them still apply. For
 //! all servers, `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory`, `CAUSEWAY_ISOLATED` (`0` or
 //! `1`) overrides `isolated`, `CAUSEWAY_COMPRESSION` (`lz4` or `off`) overrides `compression`, and
-//! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`, `CAUSEWAY_RESUME` (`0s`) `resume`, and `CAUSEWAY_RESTART` (`10min`) `restart`. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
+//! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`, `CAUSEWAY_RESUME` (`0s`) `resume`, and `CAUSEWAY_RESTART` (`10min`) `restart`.
+//! `CAUSEWAY_REEXECUTE` (`1`) overrides `reexecute` of [`Survival`]. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
 //! to it ([`LeaseSettings`]) come from the same places. A program with more rights than its user (setuid)
 //! reads place 4 only. Inside a daemon ([`causeway_proto::RECURSION_GUARD`]) there are no servers.
 //!
@@ -27,6 +28,7 @@ mod paper;
 mod place;
 mod rate;
 mod security;
+mod survival;
 mod tables;
 
 use std::ffi::OsString;
@@ -38,6 +40,7 @@ pub use address::{Address, BadAddress};
 pub use causeway_proto::span::{BadDuration, duration, wait};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
+pub use survival::Survival;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as UnknownName;
@@ -58,6 +61,8 @@ pub struct Settings {
     pub keep: Option<Duration>,
     /// `restart` of all servers without their own.
     pub restart: Option<Duration>,
+    /// Whether the program outlives the processes of its sessions.
+    pub survival: Survival,
     /// Whether a kernel is assumed not to write through a pointer to `const`: `const_pointers_are_reads`.
     /// In a context of several nodes, copies of the buffer on other nodes then stay valid. A kernel that
     /// casts `const` away and writes needs `false`.
@@ -82,6 +87,7 @@ impl Default for Settings {
             resume: None,
             keep: None,
             restart: None,
+            survival: Survival::default(),
             const_is_read: true,
             tls: TlsSettings::default(),
             manager: None,
@@ -126,6 +132,8 @@ pub struct ServerSettings {
     /// How long the program waits for a server whose daemon is started anew. Zero: not at all. `None` for
     /// [`ServerSettings::DEFAULT_RESTART`].
     pub restart: Option<Duration>,
+    /// Whether the program outlives the processes of its sessions on the server. The same for all servers.
+    pub survival: Survival,
     /// TLS settings: how the client verifies the server and authenticates itself.
     pub tls: TlsSettings,
 }
@@ -320,6 +328,7 @@ impl ServerSettings {
             resume: None,
             keep: None,
             restart: None,
+            survival: Survival::default(),
             tls: TlsSettings::default(),
         }
     }

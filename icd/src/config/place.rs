@@ -22,6 +22,7 @@ const COMPRESSION: &str = "CAUSEWAY_COMPRESSION";
 const ANSWER_LIMIT: &str = "CAUSEWAY_ANSWER_LIMIT";
 const RESUME: &str = "CAUSEWAY_RESUME";
 const RESTART: &str = "CAUSEWAY_RESTART";
+const REEXECUTE: &str = "CAUSEWAY_REEXECUTE";
 const TOML: &str = "servers.toml";
 const LIST: &str = "servers.list";
 const SYSTEM: &str = "/etc/causeway";
@@ -39,6 +40,7 @@ pub(super) struct Environment {
     pub(super) answer_limit: Option<OsString>,
     pub(super) resume: Option<OsString>,
     pub(super) restart: Option<OsString>,
+    pub(super) reexecute: Option<OsString>,
     /// TLS settings that override those of the files, for all servers.
     pub(super) tls: TlsSettings,
     /// The manager and the request to it.
@@ -87,6 +89,7 @@ impl Environment {
             answer_limit: set(ANSWER_LIMIT),
             resume: set(RESUME),
             restart: set(RESTART),
+            reexecute: set(REEXECUTE),
             tls: TlsSettings::of(set),
             leasing: Variables::of(set),
             working_directory: Some(PathBuf::from(".")),
@@ -130,6 +133,7 @@ impl Environment {
         self.override_answer_limit(&mut settings);
         self.override_resume(&mut settings);
         self.override_restart(&mut settings);
+        self.override_reexecute(&mut settings);
         settings
     }
 
@@ -198,6 +202,15 @@ impl Environment {
         if let Some(limit) = Environment::time(settings, RESTART, set, wait) {
             all(settings).for_each(|server| server.restart = Some(limit));
         }
+    }
+
+    fn override_reexecute(&self, settings: &mut Settings) {
+        let set = self.reexecute.as_ref();
+        if let Some(reexecute) = Environment::switch(settings, REEXECUTE, set) {
+            settings.survival.reexecute = reexecute;
+        }
+        let survival = settings.survival;
+        all(settings).for_each(|server| server.survival = survival);
     }
 
     /// Reads a variable that is a duration. Anything else is a problem, and overrides nothing.

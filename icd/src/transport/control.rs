@@ -241,6 +241,7 @@ impl Supervisor {
             resume_ms: milliseconds(server.resume()),
             keep_ms: milliseconds(server.keep()),
             restart_ms: milliseconds(server.restart()),
+            reexecute: server.survival.reexecute,
         };
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;

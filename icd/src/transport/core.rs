@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 use causeway_proto::command::{Completion, EventBatch, Parking};
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::{EventId, RequestId};
-use causeway_proto::preamble::WANTS_RECORD;
+use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
 use parking_lot::Mutex;
 
-use super::bulk::{Bulk, Guard, Owner, relay};
+use self::reexecution::Reexecution;
+use super::bulk::memory::HostRegion;
+use super::bulk::{Bulk, Guard, Memory, Owner, relay};
 use super::carrier::Carrier;
 use super::encode::EncodeCommand;
 use super::events::SessionEvents;
@@ -33,6 +35,8 @@ use super::received::Received;
 use super::report::{Reported, Tool};
 use super::requests::Requests;
 use super::wait::{Change, Progress};
+
+mod reexecution;
 
 /// Why a parked session has no connection.
 const PARKED: &str =
@@ -56,6 +60,8 @@ pub(super) struct Core {
     pub(super) granted: Granted,
     // Present if the session outlives its connections.
     resume: Option<Resume>,
+    // Present if the session may outlive its worker.
+    reexecution: Option<Reexecution>,
     heartbeat: Mutex<Arc<Line>>,
     failure: OnceLock<WireError>,
     failed: AtomicBool,
@@ -128,6 +134,10 @@ impl Core {
         if connections.granted.parks() {
             outbox.records();
         }
+        if connections.granted.reexecutes.is_some() {
+            outbox.records();
+            outbox.retains();
+        }
         Core {
             tool: Tool::of_process(&address, bulk.session()),
             address,
@@ -144,6 +154,7 @@ impl Core {
                 socket: Mutex::new(super::socket::inode(&connections.heartbeat)),
                 ..Resume::default()
             }),
+            reexecution: connections.granted.reexecutes.map(Reexecution::new),
             heartbeat: Mutex::new(connections.heartbeat),
             failure: OnceLock::new(),
             failed: AtomicBool::new(false),
@@ -162,6 +173,7 @@ impl Core {
         // A transport thread must not wait for room: it may be the thread that makes room.
         let may_wait = !super::thread::is_ours();
         let wake = wake && !super::thread::waits_next();
+        self.look_at(command.for_record());
         loop {
             self.check()?;
             match self.outbox.append(command, may_wait, wake)? {
@@ -183,6 +195,7 @@ impl Core {
     /// Appends a command on any thread without waiting for room.
     pub(super) fn post(&self, command: &impl EncodeCommand) -> Result<(), WireError> {
         self.check()?;
+        self.look_at(command.for_record());
         self.outbox.append(command, false, true)?;
         self.flusher.wake();
         Ok(())
@@ -248,13 +261,18 @@ impl Core {
 
     // ---- in ------------------------------------------------------------------
 
-    /// Passes the contents of a batch on. Empties the batch, so that its vectors can be reused.
+    /// Passes the contents of a batch on that came over the connection of this generation. Empties the batch, so that its
+    /// vectors can be reused.
     ///
     /// # Errors
     /// The reason why the session is over: the batch cannot come from a correct worker, or the worker has
     /// given the reason.
-    pub(super) fn handle_batch(&self, batch: &mut EventBatch) -> Result<(), String> {
-        if !self.is_next(batch.number)? {
+    pub(super) fn handle_batch(
+        &self,
+        generation: u64,
+        batch: &mut EventBatch,
+    ) -> Result<(), String> {
+        if !self.is_next(generation, batch.number)? {
             *batch = EventBatch::default();
             return Ok(());
         }
@@ -265,18 +283,27 @@ impl Core {
             ));
         }
         // Output of `printf` must be shown before the completions of the same batch.
-        for text in batch.printed.drain(..) {
+        for text in batch.printed.drain(..).filter_map(|text| self.new_text(text)) {
             self.events.printed(text);
         }
         for notice in batch.notices.drain(..) {
-            self.events.notice(notice);
+            if self.is_new_notice(&notice) {
+                self.events.notice(notice);
+            }
         }
         for completion in batch.completions.drain(..) {
+            let event = EventId(completion.event);
             // The completion of a bulk transfer may have to wait for its bytes.
-            if let Some(completion) = self.bulk.completed(EventId(completion.event), completion) {
-                let change = Change::Event(EventId(completion.event));
-                self.events.completed(completion);
-                self.progress.advance(change);
+            let ended = self.bulk.completed(event, completion);
+            if let Some(Memory::Sent(memory)) = &ended.memory {
+                self.note_sent(event, memory);
+            }
+            if let Some(completion) = ended.completion {
+                let received = match ended.memory {
+                    Some(Memory::Received(memory)) => Some(memory),
+                    _ => None,
+                };
+                self.deliver(completion, received);
             }
         }
         for state in batch.links.drain(..) {
@@ -284,12 +311,17 @@ impl Core {
         }
         for answer in batch.answers.drain(..) {
             let request = RequestId(answer.request);
+            self.note_answer(request);
             if let Some(receiver) = self.requests.take(request) {
                 receiver(Ok(answer));
                 self.progress.advance(Change::Request(request));
             }
         }
         self.outbox.applied(batch.applied);
+        self.look_at_log();
+        if self.outbox.replays() {
+            self.flusher.wake();
+        }
         (batch.applied, batch.number) = (0, 0);
         let parks = self.handle_parking(std::mem::take(&mut batch.parking))?;
         if let Some(resume) = &self.resume {
@@ -326,7 +358,20 @@ impl Core {
                 self.bulk.expect_end(false);
                 self.outbox.go_on();
             }
+            Ok(Parking::Checkpoint) if self.cut() => {
+                self.bulk.expect_end(false);
+                self.outbox.go_on();
+            }
+            Ok(Parking::Unable) => {
+                self.note_no_checkpoint();
+                self.bulk.expect_end(false);
+                self.outbox.go_on();
+            }
+            Ok(Parking::Checkpoint) => {
+                return Err("the node has made a checkpoint of another state".to_owned());
+            }
             Ok(Parking::Done) if self.outbox.stands() => {
+                self.end_protection("its daemon has ended, or the session has moved");
                 self.break_off(self.generation(), PARKED.to_owned());
             }
             Ok(Parking::Stand | Parking::Done) | Err(_) => {
@@ -338,15 +383,19 @@ impl Core {
 
     /// Whether the daemon ends and may be started anew, or the session moves to another node.
     pub(super) fn may_restart(&self) -> bool {
-        self.outbox.stands()
+        // Otherwise it stands for a checkpoint.
+        self.granted.parks() && self.outbox.stands()
     }
 
     // Whether the batch with this number was not handled before. Events that both sides have are sent again after
     // a break.
-    fn is_next(&self, number: u64) -> Result<bool, String> {
+    fn is_next(&self, generation: u64, number: u64) -> Result<bool, String> {
         match &self.resume {
             None => Ok(true),
-            Some(resume) => resume.acknowledging.lock().window.is_next(number),
+            Some(resume) => {
+                let mut acknowledging = resume.acknowledging.lock();
+                acknowledging.window.is_next(generation, number)
+            }
         }
     }
 
@@ -493,6 +542,9 @@ impl Core {
 
     /// The number of an event batch. The worker sends those behind it again on a new connection.
     pub(super) fn position(&self) -> u64 {
+        if let Some(resume) = self.resume.as_ref().filter(|_| self.is_away()) {
+            self.stop_handling(resume);
+        }
         let (resume, complete) = (self.resume.as_ref(), self.complete());
         resume.map_or(0, |of| of.acknowledging.lock().window.position(complete))
     }
@@ -506,7 +558,8 @@ impl Core {
     pub(super) fn worker_generation_if_anew(&self) -> u64 {
         let is_anew = |resume: &Resume| resume.is_anew.load(Ordering::Acquire);
         let now = self.bulk.worker_generation();
-        match self.resume.as_ref().is_some_and(is_anew) {
+        // Each worker that takes the place of one that has died gets lanes of its own.
+        match self.again().is_none() && self.resume.as_ref().is_some_and(is_anew) {
             true => now,
             false => now + 1,
         }
@@ -528,6 +581,9 @@ impl Core {
         let Some(resume) = &self.resume else {
             return Ok(0);
         };
+        if position & REEXECUTES != 0 {
+            return self.go_on_again(resume, commands, heartbeat, told, position);
+        }
         let generation = resume.generation.load(Ordering::Acquire) + 1;
         self.replace_heartbeat(resume, heartbeat, told);
         // The connection may break again before the worker is whole.
@@ -753,10 +809,12 @@ impl Owner for Core {
         self.progress.advance(Change::Event(event));
     }
 
-    fn completed(&self, completion: Completion) {
-        let event = EventId(completion.event);
-        self.events.completed(completion);
-        self.progress.advance(Change::Event(event));
+    fn sent(&self, event: EventId, memory: &Arc<HostRegion>) {
+        self.note_sent(event, memory);
+    }
+
+    fn completed(&self, completion: Completion, received: Option<Arc<HostRegion>>) {
+        self.deliver(completion, received);
     }
 }
 

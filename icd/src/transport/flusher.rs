@@ -88,6 +88,16 @@ fn run(core: &Arc<Core>) {
             std::thread::park_timeout(WHILE_AWAY);
             continue;
         }
+        if core.outbox.replays() {
+            core.replay();
+            let owner: Arc<dyn Owner> = Arc::<Core>::clone(core);
+            core.bulk.open_if_needed(&owner);
+            // What comes again wakes this thread.
+            if core.outbox.replays() {
+                std::thread::park_timeout(WHILE_AWAY);
+            }
+            continue;
+        }
         match core.write_out() {
             Ok(true) => idle = Duration::ZERO,
             Ok(false) => idle += tick,

@@ -12,6 +12,8 @@ pub(super) struct Granted {
     pub(super) resume: Duration,
     /// How long the program waits for a daemon that is started anew; zero: the session is never parked.
     pub(super) restart: Duration,
+    /// How many bytes are kept to execute the commands again if the worker dies; `None`: they are not.
+    pub(super) reexecutes: Option<usize>,
     keep: Duration,
     /// Whether the program has asked for more.
     is_less: bool,
@@ -34,9 +36,17 @@ impl Granted {
                 true => Duration::ZERO,
                 false => restart.min(server.restart()),
             },
+            reexecutes: None,
             keep: keep.min(asked.1),
             is_less: !asked.0.is_zero() && (resume < asked.0 || keep < asked.1),
         }
+    }
+
+    /// Adds whether the node puts another worker into the place of one that dies.
+    pub(super) fn with_reexecution(mut self, server: &ServerSettings, reexecutes: bool) -> Granted {
+        let is_granted = server.survival.reexecute && reexecutes && self.resumes();
+        self.reexecutes = is_granted.then(|| usize::try_from(server.survival.log).unwrap_or(usize::MAX));
+        self
     }
 
     /// Whether the session outlives its connections.

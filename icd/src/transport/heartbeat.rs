@@ -129,6 +129,7 @@ impl Read for Noting<'_, '_> {
         self.look()?;
         let count = read?;
         self.core.acknowledge();
+        self.core.look_at_time();
         Ok(count)
     }
 }

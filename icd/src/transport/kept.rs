@@ -3,6 +3,8 @@
 //! Pure: no socket, no clock, no lock. Invariants: the kept batches are consecutive, and each contains a command
 //! that the worker has not reported as applied. Small batches that follow each other share one buffer. Buffers
 //! go back to a pool, whose warmest buffer is used first, so steady traffic allocates nothing.
+//!
+//! If another worker may execute the session's commands again, batches are *retained* when they are applied.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -46,6 +48,9 @@ pub enum Impossible {
         "the node has put another worker into the place of one that had not parked the whole session"
     )]
     NotRestored,
+    /// Another worker has taken the place of one that has died, and the commands cannot be executed again.
+    #[error("the node's process of the session died, and its commands cannot be executed again: {0}")]
+    NotAgain(String),
     /// A lane through shared memory ended, and with it bytes of transfers.
     #[error(
         "the node's process of the session has closed the memory that it shared with the program"
@@ -60,6 +65,9 @@ pub struct KeptBatches {
     bytes: usize,
     applied: u64,
     written: u64,
+    // Batches that were applied; `None` if they are not retained.
+    retained: Option<VecDeque<Batch>>,
+    retained_bytes: usize,
     pool: Vec<Vec<u8>>,
     // Sum of the capacities in the pool.
     pooled: usize,
@@ -71,18 +79,73 @@ impl KeptBatches {
         self.written = batch.last;
         // The report that the batch is applied may have come before its writer got here.
         if batch.last <= self.applied {
-            return self.reuse(batch.bytes);
+            return self.retire(batch);
         }
-        let commands = batch.bytes.len() - PREFIX;
-        self.bytes += commands;
-        if let Some(newest) = self.batches.back_mut()
-            && newest.bytes.len() + commands <= SHARED
-        {
-            newest.bytes.extend_from_slice(&batch.bytes[PREFIX..]);
-            newest.last = batch.last;
-            return self.reuse(batch.bytes);
+        self.bytes += batch.bytes.len() - PREFIX;
+        if let Some(buffer) = append(&mut self.batches, batch) {
+            self.reuse(buffer);
         }
-        self.batches.push_back(batch);
+    }
+
+    /// Retains what is applied from now on.
+    pub fn retain(&mut self) {
+        self.retained = Some(VecDeque::new());
+    }
+
+    /// Retains nothing any more.
+    pub fn let_go(&mut self) {
+        self.retained = None;
+        self.retained_bytes = 0;
+    }
+
+    /// Forgets what is retained, because a checkpoint covers it. Returns the number of the last command. `None` if the
+    /// worker has not applied it.
+    pub fn cut(&mut self) -> Option<u64> {
+        if !self.batches.is_empty() {
+            return None;
+        }
+        if let Some(retained) = &mut self.retained {
+            retained.clear();
+        }
+        self.retained_bytes = 0;
+        Some(self.written)
+    }
+
+    /// Number of retained bytes.
+    #[must_use]
+    pub fn retained_bytes(&self) -> usize {
+        self.retained_bytes
+    }
+
+    /// The batches that the present worker got: the retained ones, and those that it has not applied, as far as is known.
+    pub fn written(&self) -> impl Iterator<Item = &Batch> {
+        self.retained.iter().flatten().chain(&self.batches)
+    }
+
+    /// Takes all batches for another worker, which has applied `position` commands.
+    #[must_use]
+    pub fn take_all(&mut self, position: u64) -> VecDeque<Batch> {
+        let mut all = self.retained.as_mut().map(std::mem::take).unwrap_or_default();
+        all.append(&mut self.batches);
+        (self.bytes, self.retained_bytes) = (0, 0);
+        (self.applied, self.written) = (position, position);
+        all
+    }
+
+    fn retire(&mut self, batch: Batch) {
+        let Some(retained) = &mut self.retained else {
+            return self.reuse(batch.bytes);
+        };
+        self.retained_bytes += batch.bytes.len() - PREFIX;
+        match append(retained, batch) {
+            Some(buffer) => self.reuse(buffer),
+            // The one before gets no further commands.
+            None => {
+                if let Some(before) = retained.len().checked_sub(2) {
+                    retained[before].bytes.shrink_to_fit();
+                }
+            }
+        }
     }
 
     /// An empty buffer for the next batch.
@@ -104,7 +167,7 @@ impl KeptBatches {
             && let Some(oldest) = self.batches.pop_front()
         {
             self.bytes -= oldest.bytes.len() - PREFIX;
-            self.reuse(oldest.bytes);
+            self.retire(oldest);
         }
     }
 
@@ -159,6 +222,19 @@ impl KeptBatches {
             self.pool.push(buffer);
         }
     }
+}
+
+// Appends a batch, or its commands to the last one. Returns the buffer if it is not needed any more.
+fn append(batches: &mut VecDeque<Batch>, batch: Batch) -> Option<Vec<u8>> {
+    if let Some(newest) = batches.back_mut()
+        && newest.bytes.len() + batch.bytes.len() - PREFIX <= SHARED
+    {
+        newest.bytes.extend_from_slice(&batch.bytes[PREFIX..]);
+        newest.last = batch.last;
+        return Some(batch.bytes);
+    }
+    batches.push_back(batch);
+    None
 }
 
 #[cfg(test)]

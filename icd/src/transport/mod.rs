@@ -22,6 +22,7 @@
 
 pub mod bulk;
 mod carrier;
+pub mod checkpoints;
 pub mod clock;
 mod control;
 mod core;
@@ -34,6 +35,7 @@ mod exit;
 mod flusher;
 mod fork;
 pub mod gauge;
+pub mod given;
 mod granted;
 mod heartbeat;
 pub mod kept;
@@ -50,6 +52,7 @@ mod reader_role;
 pub mod received;
 mod reconnect;
 mod record;
+pub mod replay;
 pub mod report;
 mod requests;
 mod resolve;

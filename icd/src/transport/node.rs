@@ -164,7 +164,18 @@ impl Node {
         let granted = |milliseconds: u32| Duration::from_millis(milliseconds.into());
         let (resume, keep) = (granted(reply.resume_ms), granted(reply.keep_ms));
         let restart = granted(reply.restart_ms);
-        let granted = Granted::new(&settings, resume, keep, restart);
+        let granted = Granted::new(&settings, resume, keep, restart)
+            .with_reexecution(&settings, reply.reexecutes);
+        if settings.survival.reexecute && granted.reexecutes.is_none() {
+            let why = match reply.not_reexecuted.as_str() {
+                "" => "its daemon is too old, or `resume` is 0",
+                why => why,
+            };
+            tracing::warn!(
+                address = self.address(),
+                "the program's commands are not executed again if the node's process of the session dies: {why}"
+            );
+        }
         let resume = granted.resume;
         let dialer = Dialer {
             rails: Arc::new(Rails::new(&settings, rail)),

@@ -298,11 +298,14 @@ impl Reading<'_> {
     // Reads once without blocking and passes on all complete frames. Returns whether there was anything.
     fn pump(&mut self, core: &Core) -> Result<bool, Broken> {
         let Some(Source {
-            frames, decoder, ..
+            frames,
+            decoder,
+            generation,
         }) = self.source.as_deref_mut()
         else {
             return Ok(false);
         };
+        let generation = *generation;
         loop {
             match frames.fill() {
                 Ok(true) => {}
@@ -317,7 +320,9 @@ impl Reading<'_> {
                 .whole()
                 .map_err(|error| Broken::Nonsense(super::socket::plain(&error)))?
             {
-                decoder.handle(core, frame).map_err(Broken::Nonsense)?;
+                decoder
+                    .handle(core, generation, frame)
+                    .map_err(Broken::Nonsense)?;
             }
             // Decrypted bytes that did not fit into the buffer would wake no thread later.
             if !frames.source().holds_more() {
@@ -457,16 +462,21 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes one batch and passes it on.
+    /// Decodes one batch of the connection of this generation, and passes it on.
     ///
     /// # Errors
     /// The reason why the session is over; see [`Core::handle_batch`].
-    pub(super) fn handle(&mut self, core: &Core, bytes: impl bytes::Buf) -> Result<(), String> {
+    pub(super) fn handle(
+        &mut self,
+        core: &Core,
+        generation: u64,
+        bytes: impl bytes::Buf,
+    ) -> Result<(), String> {
         let length = bytes.remaining();
         self.batch
             .merge(bytes)
             .map_err(|error| format!("the node sent invalid data: {error}"))?;
-        core.handle_batch(&mut self.batch)?;
+        core.handle_batch(generation, &mut self.batch)?;
         core.note_received(length);
         Ok(())
     }

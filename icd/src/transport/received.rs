@@ -18,14 +18,20 @@ pub struct Received {
     acknowledged: u64,
     // Bytes since the last acknowledgement.
     bytes: usize,
+    // Batches of connections of earlier generations are skipped.
+    from: u64,
 }
 
 impl Received {
-    /// Whether the batch with this number is to be handled now. [`Received::end`] must follow then.
+    /// Whether the batch with this number is to be handled now, which came over a connection of this generation.
+    /// [`Received::end`] must follow then.
     ///
     /// # Errors
     /// A batch before it is missing.
-    pub fn is_next(&mut self, number: u64) -> Result<bool, String> {
+    pub fn is_next(&mut self, generation: u64, number: u64) -> Result<bool, String> {
+        if generation < self.from {
+            return Ok(false);
+        }
         if number != 0 && number <= self.begun {
             return Ok(false);
         }
@@ -37,6 +43,21 @@ impl Received {
         }
         self.begun = number;
         Ok(true)
+    }
+
+    /// Whether no batch is being handled.
+    pub fn is_idle(&self) -> bool {
+        self.begun == self.handled
+    }
+
+    /// Skips batches that come over connections of earlier generations.
+    pub fn skip_before(&mut self, generation: u64) {
+        self.from = generation;
+    }
+
+    /// Begins behind a batch of another worker. No batch may be being handled.
+    pub fn begin_behind(&mut self, number: u64) {
+        (self.begun, self.handled, self.acknowledged) = (number, number, number);
     }
 
     /// Records that the batch was handled.
@@ -90,11 +111,11 @@ mod tests {
     #[test]
     fn every_batch_is_handled_once_and_a_gap_is_an_error() {
         let mut received = Received::default();
-        assert!(received.is_next(0).is_err());
-        assert_eq!(received.is_next(1), Ok(true));
-        assert_eq!(received.is_next(1), Ok(false));
-        assert_eq!(received.is_next(2), Ok(true));
-        assert!(received.is_next(4).is_err());
+        assert!(received.is_next(0, 0).is_err());
+        assert_eq!(received.is_next(0, 1), Ok(true));
+        assert_eq!(received.is_next(0, 1), Ok(false));
+        assert_eq!(received.is_next(0, 2), Ok(true));
+        assert!(received.is_next(0, 4).is_err());
         assert_eq!(received.handled(), 0);
         received.end();
         assert_eq!(received.handled(), 2);
@@ -105,7 +126,7 @@ mod tests {
         let mut received = Received::default();
         assert_eq!(received.next_acknowledgement(0), None);
         let next = |received: &mut Received| {
-            received.is_next(received.begun + 1).unwrap();
+            received.is_next(0, received.begun + 1).unwrap();
             received.end();
         };
         next(&mut received);
@@ -125,7 +146,7 @@ mod tests {
     fn what_a_broken_connection_did_not_take_is_acknowledged_again() {
         let mut received = Received::default();
         for number in 1..=2 {
-            received.is_next(number).unwrap();
+            received.is_next(0, number).unwrap();
             received.end();
         }
         let told = received.position(1);
@@ -138,7 +159,7 @@ mod tests {
     #[test]
     fn what_is_not_complete_is_neither_acknowledged_nor_claimed() {
         let mut received = Received::default();
-        received.is_next(1).unwrap();
+        received.is_next(0, 1).unwrap();
         received.end();
         assert_eq!((received.position(0), received.position(1)), (0, 1));
         assert_eq!(received.next_acknowledgement(0), None);

@@ -6,6 +6,7 @@
 mod frames;
 
 mod allocations;
+mod checkpointed;
 mod errors;
 mod errors_of_moves;
 mod footprint;
@@ -14,6 +15,7 @@ mod loss;
 mod map;
 mod order;
 mod order_gated;
+mod reexecuted;
 mod shared;
 mod svm;
 mod svm_free;

@@ -15,6 +15,9 @@ pub struct CommandBatch {
     pub stands: bool,
     #[prost(enumeration = "Recorded", tag = "5")]
     pub recorded: i32,
+    /// the client asks for a checkpoint; the worker answers with a Parking, or not if it makes one already
+    #[prost(bool, tag = "6")]
+    pub checkpoint: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1250,7 +1253,7 @@ impl ObjectKind {
         }
     }
 }
-/// How far a worker is with parking its session, because its daemon ends.
+/// How far a worker is with parking its session, because its daemon ends, or with a checkpoint.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1262,6 +1265,10 @@ pub enum Parking {
     GoOn = 2,
     /// the last batch: the session is parked
     Done = 3,
+    /// the checkpoint is whole, and the client may send commands again
+    Checkpoint = 4,
+    /// no checkpoint can be had of this session, and the client may send commands again
+    Unable = 5,
 }
 impl Parking {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1274,6 +1281,8 @@ impl Parking {
             Self::Stand => "PARKING_STAND",
             Self::GoOn => "PARKING_GO_ON",
             Self::Done => "PARKING_DONE",
+            Self::Checkpoint => "PARKING_CHECKPOINT",
+            Self::Unable => "PARKING_UNABLE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1283,6 +1292,8 @@ impl Parking {
             "PARKING_STAND" => Some(Self::Stand),
             "PARKING_GO_ON" => Some(Self::GoOn),
             "PARKING_DONE" => Some(Self::Done),
+            "PARKING_CHECKPOINT" => Some(Self::Checkpoint),
+            "PARKING_UNABLE" => Some(Self::Unable),
             _ => None,
         }
     }

@@ -194,6 +194,9 @@ pub struct OpenSessionRequest {
     /// how long the client's program waits for a daemon that is started anew
     #[prost(uint32, tag = "8")]
     pub restart_ms: u32,
+    /// the client executes its commands again if the session's worker dies
+    #[prost(bool, tag = "9")]
+    pub reexecute: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -252,6 +255,12 @@ pub struct OpenSessionReply {
     /// device manager moves the session's lease. 0: never.
     #[prost(uint32, tag = "11")]
     pub restart_ms: u32,
+    /// Whether the node puts another worker into the place of one that dies. The client then executes its commands again.
+    #[prost(bool, tag = "12")]
+    pub reexecutes: bool,
+    /// why not, for people
+    #[prost(string, tag = "13")]
+    pub not_reexecuted: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

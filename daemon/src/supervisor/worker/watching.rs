@@ -347,6 +347,9 @@ impl Worker {
     }
 
     fn hear(self: &Arc<Worker>, message: ToSupervisor) {
+        if let ToSupervisor::Checkpoint { restores, contents } = message {
+            return self.keep_checkpoint(restores, contents);
+        }
         if let ToSupervisor::Leaving { reason } = &message {
             let _ = self.said.set(reason.clone());
         }
@@ -395,6 +398,7 @@ impl Worker {
             | ToSupervisor::Spoiled
             | ToSupervisor::Parked(_)
             | ToSupervisor::NotParked { .. }
+            | ToSupervisor::Checkpoint { .. }
             | ToSupervisor::Away => {}
         }
     }

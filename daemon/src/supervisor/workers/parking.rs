@@ -272,6 +272,7 @@ impl Workers {
             leased,
             domain: None,
             claim: None,
+            checkpoint: None,
         };
         let admitted = self.admit(&opening, assignment)?;
         let worker = self.assign(state, &admitted.message)?;

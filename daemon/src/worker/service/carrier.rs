@@ -11,6 +11,7 @@ use causeway_proto::command::CommandBatch;
 use causeway_security::Line;
 
 use super::ending::{Ending, Endings};
+use super::parking;
 use super::stage::Stage;
 use super::window::BadNumber;
 use crate::handover;
@@ -61,6 +62,10 @@ pub(super) fn begins_behind(stage: &Stage, first: &Arrived) -> Result<Option<u64
     let Some(restores) = stage.restores() else {
         return Ok(None);
     };
+    if restores.reexecutes {
+        // The client begins anew with this worker, whatever it has heard of the one before.
+        return Ok(Some(first.position));
+    }
     // The last batch says that the session is parked, and may have been lost.
     match restores.events.checked_sub(first.position) {
         Some(0 | 1) => Ok(Some(first.position)),
@@ -93,14 +98,21 @@ pub(super) fn read_all<R>(
 }
 
 /// Applies a batch. Returns the ending of a session that is over.
-pub(super) fn apply(session: &Session, batch: &mut CommandBatch) -> Option<Ending> {
+pub(super) fn apply(
+    stage: &Arc<Stage>,
+    session: &Session,
+    batch: &mut CommandBatch,
+) -> Option<Ending> {
     match session.apply(batch) {
         Ok(()) => {}
         Err(Violation::NotRestored(why)) => {
-            let reason = format!("the session was parked and cannot go on: {why}");
+            let reason = format!("the session cannot go on in another process: {why}");
             return Some(Ending::ToldToEnd(reason));
         }
         Err(violation) => return Some(Ending::Violation(violation.to_string())),
+    }
+    if batch.checkpoint {
+        parking::start_checkpoint(stage);
     }
     if batch.stands {
         session.client_stands();

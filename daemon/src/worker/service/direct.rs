@@ -67,7 +67,7 @@ pub(super) fn carry(
         Some((reading.number, reading))
     };
     carrier::read_all(stage, &session, next, |reading| {
-        read(reading, &mut spin_budget, &events, &session)
+        read(reading, &mut spin_budget, &events, &session, stage)
     })
 }
 
@@ -77,6 +77,7 @@ fn read(
     spin_budget: &mut SpinBudget,
     events: &DirectEvents,
     session: &Session,
+    stage: &Arc<Stage>,
 ) -> Ending {
     let patient = Patient {
         socket: from.socket,
@@ -92,7 +93,7 @@ fn read(
         match frames.next() {
             Ok(Some(mut batch)) => {
                 session.received(frames.length);
-                if let Some(ending) = carrier::apply(session, &mut batch) {
+                if let Some(ending) = carrier::apply(stage, session, &mut batch) {
                     return ending;
                 }
                 frames.give_back(batch.commands);

@@ -73,18 +73,23 @@ pub(super) fn carry(
         Some((reading.number, reading))
     };
     carrier::read_all(stage, &session, next, |reading| {
-        read(reading, &events, &session)
+        read(reading, &events, &session, stage)
     })
 }
 
 /// Applies the commands of one connection until it ends. Returns how it ended.
-fn read(mut from: Reading, events: &GrpcEvents, session: &Session) -> Ending {
+fn read(
+    mut from: Reading,
+    events: &GrpcEvents,
+    session: &Session,
+    stage: &Arc<Stage>,
+) -> Ending {
     loop {
         events.wait_for_room();
         match from.arrivals.blocking_recv() {
             Some(Ok(Received { mut batch, bytes })) => {
                 session.received(bytes);
-                if let Some(ending) = carrier::apply(session, &mut batch) {
+                if let Some(ending) = carrier::apply(stage, session, &mut batch) {
                     return ending;
                 }
             }

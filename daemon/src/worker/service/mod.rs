@@ -38,12 +38,12 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::confine;
-use super::connection::SessionStart;
+use super::connection::{SessionStart, Source};
 use super::session::neighbours::Commons;
 use super::session::{Preloaded, Session, Warm};
 use super::threads::{self, Scope};
 use crate::build_cache::Client;
-use crate::handover::{self, ToSupervisor};
+use crate::handover::{self, Restores, ToSupervisor};
 use crate::sys;
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_serving::logging::{Logging, Name};
@@ -302,7 +302,7 @@ fn run_session(
     threads.service.name_thread();
     let start = SessionStart {
         resume: assignment.away.resume,
-        restores: assignment.restores.zip(stage.take_contents()),
+        restores: restores(stage, assignment.restores),
         id: assignment.id,
         limits: assignment.limits,
         leased: assignment.leased.clone(),
@@ -325,6 +325,13 @@ fn run_session(
         false => direct::carry(first.arrived, stage, arrivals, scope, begin),
         true => grpc::carry(first.arrived, stage, arrivals, scope, begin),
     }
+}
+
+// What a session is put together from that another worker had before.
+fn restores(stage: &Stage, restores: Option<Restores>) -> Option<(Restores, Source)> {
+    let contents = stage.take_contents().map(Source::File);
+    let nothing = || restores.filter(|of| of.reexecutes).map(|_| Source::Nothing);
+    restores.zip(contents.or_else(nothing))
 }
 
 /// Lets the session stop its transfers and links, and store its builds. Does not wait for a driver that does

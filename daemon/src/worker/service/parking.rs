@@ -1,9 +1,15 @@
-//! Parks the session when the supervisor asks for it, on a thread of its own.
+//! Parks the session when the supervisor asks for it, and makes a checkpoint when the client does. Each has a thread of its
+//! own.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use causeway_proto::command::Parking;
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::carrier::Carrier;
 use super::ending::Ending;
@@ -40,7 +46,11 @@ fn park(stage: &Arc<Stage>, contents: &File) {
     match session.park(contents, &way) {
         Outcome::Parked { applied, events } => {
             stage.note_parked();
-            stage.report(&ToSupervisor::Parked(Restores { applied, events }));
+            stage.report(&ToSupervisor::Parked(Restores {
+                applied,
+                events,
+                reexecutes: false,
+            }));
             let until = Instant::now() + LEAVE_WITHIN;
             while !stage.is_away() && !stage.is_closed() && Instant::now() < until {
                 std::thread::sleep(LOOK_EVERY);
@@ -50,6 +60,71 @@ fn park(stage: &Arc<Stage>, contents: &File) {
         Outcome::Never(reason) => stage.report(&ToSupervisor::NotParked { reason }),
         Outcome::Over => {}
     }
+}
+
+/// Starts to make a checkpoint of the session, unless one is being made.
+pub(super) fn start_checkpoint(stage: &Arc<Stage>) {
+    if !stage.begins_checkpoint() {
+        return;
+    }
+    let of_thread = Arc::clone(stage);
+    let started = stage.scope.try_spawn("checkpoint", move || {
+        checkpoint(&of_thread);
+        of_thread.ends_checkpoint();
+    });
+    if let Err(error) = started {
+        stage.ends_checkpoint();
+        tracing::warn!(%error, "a checkpoint is not made");
+    }
+}
+
+fn checkpoint(stage: &Arc<Stage>) {
+    let Some((session, carrier)) = stage.session().zip(stage.carrier()) else {
+        return;
+    };
+    let most = stage.assignment().map_or(0, |of| of.checkpoint_bytes);
+    let begun = Instant::now();
+    let way = OfStage { stage, carrier };
+    let made = memory_file().map_err(|error| error.to_string());
+    let outcome = match &made {
+        Ok(contents) => session.checkpoint(contents, most, &way),
+        Err(error) => Outcome::Never(error.clone()),
+    };
+    let sealed = |contents: File| seal(contents).map_err(|error| error.to_string());
+    match (outcome, made.and_then(sealed)) {
+        (Outcome::Over, _) => {}
+        (Outcome::Parked { applied, events }, Ok(contents)) => {
+            let restores = Restores {
+                applied,
+                events,
+                reexecutes: true,
+            };
+            // The supervisor has it before the client forgets what came before it.
+            stage.report(&ToSupervisor::Checkpoint {
+                restores,
+                contents: contents.into(),
+            });
+            session.tell_parking(Parking::Checkpoint);
+            tracing::debug!(applied, took = ?begun.elapsed(), "a checkpoint is made");
+        }
+        (Outcome::Never(reason), _) | (_, Err(reason)) => {
+            tracing::info!(reason, "no checkpoint can be made of the session");
+            session.tell_parking(Parking::Unable);
+        }
+    }
+}
+
+fn memory_file() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    Ok(rustix::fs::memfd_create("checkpoint", flags)?.into())
+}
+
+fn seal(contents: File) -> io::Result<OwnedFd> {
+    rustix::fs::fcntl_add_seals(
+        &contents,
+        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK,
+    )?;
+    Ok(contents.into())
 }
 
 struct OfStage<'a> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionId;
-use causeway_proto::preamble::{ClientWord, Introduction, Verdict, WANTS_RECORD};
+use causeway_proto::preamble::{ClientWord, Introduction, REEXECUTES, Verdict, WANTS_RECORD};
 use causeway_security::ServerTls;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -80,6 +80,7 @@ struct StageState {
     /// The generation of the client's lanes, if the session was parked and its command connection has come.
     generation: Option<u64>,
     is_parked: bool,
+    makes_checkpoint: bool,
 }
 
 /// A command connection, and its carrier.
@@ -207,6 +208,16 @@ impl Stage {
         self.state.lock().is_parked = true;
     }
 
+    /// Notes that a checkpoint is begun. Returns false if one is being made.
+    pub(super) fn begins_checkpoint(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().makes_checkpoint, true)
+    }
+
+    /// Notes that a checkpoint is made, or is not.
+    pub(super) fn ends_checkpoint(&self) {
+        self.state.lock().makes_checkpoint = false;
+    }
+
     /// Whether the session is parked.
     pub(super) fn is_parked(&self) -> bool {
         self.state.lock().is_parked
@@ -283,7 +294,8 @@ impl Stage {
             // Under the lock, so that acknowledgements of two connections keep their order.
             Some(carrier) => carrier.acknowledge(number),
             // The client has handled what another worker has sent.
-            None if number <= restores.map_or(0, |restores| restores.events) => Ok(()),
+            None if restores.is_some_and(|of| of.reexecutes || number <= of.events) => Ok(()),
+            None if number == 0 => Ok(()),
             None => Err(BadNumber::Unsent {
                 got: number,
                 last: 0,
@@ -531,11 +543,16 @@ impl Stage {
             stopped: None,
             is_kept: false,
         };
+        let restores = self.restores();
+        let wants = match restores.is_some_and(|of| of.reexecutes) {
+            true => WANTS_RECORD | REEXECUTES,
+            false => WANTS_RECORD,
+        };
         let position = match place {
             Place::Commands => match session {
-                Some(session) if session.wants_record() => session.applied() | WANTS_RECORD,
+                Some(session) if session.wants_record() => session.applied() | wants,
                 Some(session) => session.applied(),
-                None => (self.restores()).map_or(0, |restores| restores.applied | WANTS_RECORD),
+                None => restores.map_or(0, |restores| restores.applied | wants),
             },
             // May wait a little. If another connection of the lane is faster, or the lane's thread is busy, the
             // client tries again.

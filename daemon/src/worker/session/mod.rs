@@ -57,7 +57,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_lane::{Stopped, Stream};
-use causeway_proto::command::CommandBatch;
+use causeway_proto::command::{self, CommandBatch};
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_security::Line;
 use parking_lot::Mutex;
@@ -192,7 +192,7 @@ impl Session {
                 warm: start.warm,
                 contexts: Mutex::default(),
                 paces: Paces::default(),
-                parking: Parking::new(start.restores.as_ref().map(|(_, contents)| contents)),
+                parking: Parking::new(start.restores.as_ref().map(|(_, source)| source.clone())),
                 over: Over::default(),
                 core: Mutex::default(),
                 alive,
@@ -273,6 +273,22 @@ impl Session {
     /// Parks the session; see [`parking`].
     pub(crate) fn park(&self, contents: &File, way: &dyn parking::Way) -> parking::Outcome {
         parking::park::park(&self.shared, contents, way)
+    }
+
+    /// Makes a checkpoint of at most `most` bytes; see [`parking`]. [`Session::tell_parking`] must follow, unless the
+    /// session is over.
+    pub(crate) fn checkpoint(
+        &self,
+        contents: &File,
+        most: u64,
+        way: &dyn parking::Way,
+    ) -> parking::Outcome {
+        parking::park::checkpoint(&self.shared, contents, most, way)
+    }
+
+    /// Tells the client whether a checkpoint is made, and that it may send commands again.
+    pub(crate) fn tell_parking(&self, parking: command::Parking) {
+        self.shared.outbox.parking(parking);
     }
 
     /// Counts the bytes of a batch that is about to be applied.

@@ -12,6 +12,9 @@
 //! To put together ([`restore`]): the client's record creates the objects under their ids. Then arguments, events and
 //! contents come from the file. Commands follow only after that.
 //!
+//! A *checkpoint* is the same without the end: when everything is written, the client goes on. If the worker dies later,
+//! another one begins with the checkpoint, and the client sends again what came behind it.
+//!
 //! Invariants: a session is parked only if nothing of it is lost by that. No command is applied before the session is
 //! whole again.
 #![forbid(unsafe_code)]
@@ -20,9 +23,8 @@ mod file;
 pub(super) mod park;
 pub(super) mod restore;
 
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use causeway_proto::command::command::Kind;
@@ -30,6 +32,7 @@ use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex};
 
 use super::tables::Objects;
+use crate::worker::connection::Source;
 
 /// How often the worker looks whether what it has begun has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -49,6 +52,8 @@ pub fn is_whole(file: &[u8]) -> bool {
 pub(crate) struct Parking {
     /// Why the session is never parked.
     never: OnceLock<&'static str>,
+    /// Held by the thread that parks the session or makes a checkpoint.
+    turn: Mutex<()>,
     stands: Mutex<bool>,
     stood: Condvar,
     is_restoring: AtomicBool,
@@ -56,7 +61,7 @@ pub(crate) struct Parking {
 }
 
 struct Restoring {
-    contents: Arc<File>,
+    from: Source,
     /// Number of the next command of the record.
     next: u64,
     /// Whether the host clock goes on where that of the worker before was.
@@ -84,15 +89,16 @@ pub(crate) enum Outcome {
 }
 
 impl Parking {
-    /// `contents`: of a session that was parked.
-    pub(super) fn new(contents: Option<&Arc<File>>) -> Parking {
-        let restoring = contents.map(|contents| Restoring {
-            contents: Arc::clone(contents),
+    /// `source`: of a session that another worker had before.
+    pub(super) fn new(source: Option<Source>) -> Parking {
+        let restoring = source.map(|from| Restoring {
+            from,
             next: 1,
             has_clock: false,
         });
         Parking {
             never: OnceLock::new(),
+            turn: Mutex::default(),
             stands: Mutex::new(false),
             stood: Condvar::new(),
             is_restoring: AtomicBool::new(restoring.is_some()),

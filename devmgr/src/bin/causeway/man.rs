@@ -185,6 +185,10 @@ const ENVIRONMENT: Section = Section {
             "how long a program waits for a connection that broke, 60s; 0s: not at all",
         ),
         (
+            "CAUSEWAY_REEXECUTE",
+            "1: a program's commands are executed again if a node's process dies; also run --survive",
+        ),
+        (
             "CAUSEWAY_RESTART",
             "how long a program waits for a node whose daemon is started anew, 5min; 0s: not at all",
         ),

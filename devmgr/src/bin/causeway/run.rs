@@ -48,6 +48,9 @@ pub(crate) struct Arguments {
     wait: bool,
     #[command(flatten, next_help_heading = "Device manager")]
     terms: Terms,
+    /// Execute the program's commands again if a node's process dies; CAUSEWAY_REEXECUTE=1
+    #[arg(long)]
+    survive: bool,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -116,6 +119,9 @@ fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
         .env_remove("OCL_ICD_FILENAMES");
     if let Some(servers) = &arguments.servers {
         command.env("CAUSEWAY_SERVERS", servers);
+    }
+    if arguments.survive {
+        command.env("CAUSEWAY_REEXECUTE", "1");
     }
     // The daemon runs until this function returns.
     let _private = match &options {

@@ -23,7 +23,7 @@ pub(super) use self::opening::open_all;
 use super::attempts::Attempts;
 use super::memory::{HostRegion, Scratch};
 use super::relay::Piece;
-use super::table::{Chunk, Destination, Outcome};
+use super::table::{Chunk, Destination, Memory, Outcome};
 use super::{Bulk, EventId, Guard, Item, Owner, relay};
 use crate::config::Compression;
 use crate::transport::ended::Broken;
@@ -262,8 +262,8 @@ fn handle(
             Ok(())
         }
         Kind::Cancel => {
-            let kept = owner.bulk().state.lock().table.handle_cancel(transfer);
-            drop(kept);
+            let outcome = owner.bulk().state.lock().table.handle_cancel(transfer);
+            conclude(&**owner, transfer, outcome);
             Ok(())
         }
         Kind::Offer => {
@@ -303,7 +303,10 @@ fn handle_data(
                 .gauge
                 .end(Direction::In, Instant::now(), length);
             // The lane has left the memory even if receiving failed. The session's end waits for that.
-            let outcome = owner.bulk().leave(|table| table.data_done(transfer));
+            let outcome = owner.bulk().leave(|table| match &received {
+                Ok(()) => table.data_done(transfer),
+                Err(_) => table.data_failed(transfer, length),
+            });
             received?;
             conclude(owner, transfer, outcome);
             Ok(())
@@ -583,7 +586,10 @@ fn send(
         .gauge
         .end(Direction::Out, Instant::now(), length);
     // As in `handle_data`: the lane has left the memory even if sending failed.
-    let outcome = owner.bulk().leave(|table| table.chunk_sent(event));
+    let outcome = owner.bulk().leave(|table| match &sent {
+        Ok(()) => table.chunk_sent(event),
+        Err(_) => table.chunk_failed(event),
+    });
     sent.map(|()| (event, outcome))
 }
 
@@ -693,11 +699,18 @@ impl Bulk {
 
 // Reports the outcome to the session's objects. The caller must hold no lock.
 fn conclude(owner: &dyn Owner, event: EventId, outcome: Outcome) {
+    if let Some(Memory::Sent(memory)) = &outcome.memory {
+        owner.sent(event, memory);
+    }
     if let Some(keep) = outcome.uploaded {
         drop(keep);
         owner.uploaded(event);
     }
     if let Some(completion) = outcome.completion {
-        owner.completed(completion);
+        let received = match outcome.memory {
+            Some(Memory::Received(memory)) => Some(memory),
+            _ => None,
+        };
+        owner.completed(completion, received);
     }
 }

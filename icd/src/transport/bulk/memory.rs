@@ -9,6 +9,7 @@ use std::io;
 
 use causeway_lane::{Caching, Stream, piece};
 use causeway_proto::region::{Region, Segment};
+use twox_hash::XxHash3_128;
 
 use super::rows::Rows;
 
@@ -18,6 +19,8 @@ const SHORT_ROW: u64 = 2048;
 /// Regions of at least this size bypass the processor's caches. By the time the program reads them, few
 /// of their bytes would still be cached.
 const MANY: u64 = 32 << 20;
+/// Bytes that are copied at a time to be digested: the copy stays in the processor's cache.
+const DIGESTED: u64 = 256 << 10;
 
 /// Bytes in the application's memory: a base address, and a region relative to it.
 ///
@@ -28,6 +31,8 @@ pub struct HostRegion {
     region: Region,
     // The position of the rows in memory, if there are gaps between them that the region does not count.
     rows: Option<Rows>,
+    // Set if the bytes are the library's own. They are accessed through `base` only.
+    _owned: Option<Vec<u8>>,
 }
 
 // SAFETY: the creator of a HostRegion promises that any thread may access these bytes until the transfer
@@ -58,6 +63,7 @@ impl HostRegion {
             base,
             region,
             rows: None,
+            _owned: None,
         }
     }
 
@@ -72,7 +78,33 @@ impl HostRegion {
             base,
             region,
             rows: Some(rows),
+            _owned: None,
         }
+    }
+
+    /// Bytes of the library's own. `None` if there are more than a region can have.
+    pub(in crate::transport) fn owned(mut bytes: Vec<u8>) -> Option<HostRegion> {
+        let region = Region::linear(0, bytes.len() as u64).ok()?;
+        Some(HostRegion {
+            base: bytes.as_mut_ptr(),
+            region,
+            rows: None,
+            _owned: Some(bytes),
+        })
+    }
+
+    /// The digest of the current bytes, packed.
+    pub(in crate::transport) fn digest(&self) -> u128 {
+        let mut hash = XxHash3_128::with_seed(0);
+        let mut gathered = Vec::new();
+        let mut from = 0;
+        while from < self.length() {
+            let length = DIGESTED.min(self.length() - from);
+            self.gather(from, length, &mut gathered);
+            hash.write(&gathered);
+            from += length;
+        }
+        hash.finish_128()
     }
 
     /// Whether the bytes are contiguous.
@@ -157,6 +189,7 @@ impl HostRegion {
             base: self.base,
             region,
             rows: None,
+            _owned: None,
         })
     }
 

@@ -34,6 +34,7 @@ use self::eager::StandingCredit;
 use self::lane::Lane;
 use self::memory::HostRegion;
 use self::relay::{Piece, Relay, Relays, Side};
+pub(super) use self::table::Memory;
 use self::table::{Chunk, Keep, Table};
 use super::gauge::Gauge;
 use super::rails::Rails;
@@ -64,8 +65,11 @@ pub(super) trait Owner: Send + Sync {
     /// Wakes the threads that wait for an upload, because its `keep` was dropped. The caller holds no lock.
     fn uploaded(&self, event: EventId);
 
-    /// Reports a completion whose bytes are in place. The caller holds no lock.
-    fn completed(&self, completion: Completion);
+    /// Reports the memory of an upload that has ended, before the upload's `keep` is dropped. The caller holds no lock.
+    fn sent(&self, event: EventId, memory: &Arc<HostRegion>);
+
+    /// Reports a completion whose bytes are in place, and the memory of a download. The caller holds no lock.
+    fn completed(&self, completion: Completion, received: Option<Arc<HostRegion>>);
 }
 
 /// Fails the session if the thread panics that holds the guard. A session without one of its threads would
@@ -143,6 +147,16 @@ pub(super) struct BulkSettings {
 pub(super) struct Claimed {
     lane: Arc<Lane>,
     chunk: Chunk,
+}
+
+/// What a completion has ended.
+pub(super) struct Ended {
+    /// The completion, if the application may be told.
+    pub(super) completion: Option<Completion>,
+    /// The memory of a transfer.
+    pub(super) memory: Option<Memory>,
+    // Dropping it may send commands.
+    _keep: Option<Keep>,
 }
 
 /// An item for a lane to send.
@@ -342,17 +356,25 @@ impl Bulk {
         drop(keep);
     }
 
-    /// Processes a completion. Returns it if the application may be told now.
-    pub(super) fn completed(&self, event: EventId, completion: Completion) -> Option<Completion> {
+    /// Processes a completion. Returns what the application may be told now.
+    pub(super) fn completed(&self, event: EventId, completion: Completion) -> Ended {
         let outcome = {
             let mut state = self.state.lock();
             // The lanes open with the first transfer at the latest, so without them there is none.
             if !state.opened {
-                return Some(completion);
+                return Ended {
+                    completion: Some(completion),
+                    memory: None,
+                    _keep: None,
+                };
             }
             state.table.handle_completion(event, completion)
         };
-        outcome.completion
+        Ended {
+            completion: outcome.completion,
+            memory: outcome.memory,
+            _keep: outcome.uploaded,
+        }
     }
 
     // ---- between workers -----------------------------------------------------------
@@ -458,6 +480,55 @@ impl Bulk {
         self.unsent
             .store(state.table.ready() > 0, Ordering::Release);
         state.table.awaits_bytes()
+    }
+
+    /// As [`Bulk::begin_anew`], if that worker gets all commands again.
+    pub(super) fn begin_again(&self) {
+        let mut state = self.state.lock();
+        self.worker_generation.fetch_add(1, Ordering::AcqRel);
+        for lane in state.lanes.drain(..) {
+            lane.retire();
+        }
+        self.work.notify_all();
+        self.reopening.notify_all();
+        self.wait_while_touched(&mut state);
+        self.expect_end(false);
+        // The lanes of the worker before have ended with it.
+        self.shared_lane_ended.store(false, Ordering::Release);
+        state.opened = false;
+        state.table.begin_again();
+        self.unsent
+            .store(state.table.ready() > 0, Ordering::Release);
+    }
+
+    /// Before a write is sent again: registers its bytes, unless the transfer is still open. `sent`: the bytes, if they
+    /// were sent before. Returns false if nobody has the bytes.
+    pub(super) fn upload_again(&self, event: EventId, sent: Option<&Arc<HostRegion>>) -> bool {
+        let mut state = self.state.lock();
+        if state.table.has_upload(event) {
+            return true;
+        }
+        let Some(sent) = sent else { return false };
+        state.needed = true;
+        state.table.add_again(event, Arc::clone(sent));
+        true
+    }
+
+    /// Before a read is sent again: registers memory of the library's own for its bytes, unless the transfer is still
+    /// open. Returns false if there are too many bytes.
+    pub(super) fn download_again(&self, event: EventId, length: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.table.has_download(event) {
+            return true;
+        }
+        let Some(aside) = usize::try_from(length)
+            .ok()
+            .and_then(|length| HostRegion::owned(vec![0; length]))
+        else {
+            return false;
+        };
+        state.needed = true;
+        state.table.add_download(event, aside)
     }
 
     /// The generation of the lanes, which grows when another worker takes the place of the one before. That worker

@@ -80,6 +80,17 @@ pub(super) struct Outcome {
     pub(super) completion: Option<Completion>,
     /// Set if all bytes of an upload are sent. To be dropped before `uploaded` is reported.
     pub(super) uploaded: Option<Keep>,
+    /// The memory of a transfer that has ended with this.
+    pub(super) memory: Option<Memory>,
+}
+
+/// The memory of a transfer that has ended.
+#[derive(Clone, Debug)]
+pub(in crate::transport) enum Memory {
+    /// Of an upload. Its bytes are the same until `uploaded` is dropped.
+    Sent(Arc<HostRegion>),
+    /// Of a download. Its bytes have arrived, if the command has succeeded.
+    Received(Arc<HostRegion>),
 }
 
 impl Table {
@@ -161,16 +172,19 @@ impl Table {
 
     /// Processes a cancellation: the worker wants no more of an upload. Returns what was kept for it, if
     /// no lane uses it.
-    pub(super) fn handle_cancel(&mut self, event: EventId) -> Option<Keep> {
-        let upload = self.uploads.get_mut(&event)?;
+    pub(super) fn handle_cancel(&mut self, event: EventId) -> Outcome {
+        let Some(upload) = self.uploads.get_mut(&event) else {
+            return Outcome::default();
+        };
         upload.given_up = true;
         let idle = upload.touching == 0;
         self.ready.retain(|ready| *ready != event);
-        if idle {
-            self.uploads.remove(&event)?.keep
-        } else {
-            None
-        }
+        let ended = idle.then(|| self.uploads.remove(&event)).flatten();
+        ended.map_or_else(Outcome::default, |upload| Outcome {
+            completion: None,
+            uploaded: upload.keep,
+            memory: Some(Memory::Sent(upload.source)),
+        })
     }
 
     /// Takes the next bytes to send; [`Table::chunk_sent`] must follow.
@@ -221,8 +235,18 @@ impl Table {
         {
             outcome.completion = upload.completion;
             outcome.uploaded = outcome.uploaded.or(upload.keep);
+            outcome.memory = Some(Memory::Sent(upload.source));
         }
         outcome
+    }
+
+    /// Records that a lane has left the memory of an upload, because its connection broke.
+    pub(super) fn chunk_failed(&mut self, event: EventId) -> Outcome {
+        self.touching -= 1;
+        if let Some(upload) = self.uploads.get_mut(&event) {
+            upload.touching -= 1;
+        }
+        Outcome::default()
     }
 
     /// Whether a transfer whose command has ended still needs a lane.
@@ -245,6 +269,45 @@ impl Table {
                 self.ready.push_back(*event);
             }
         }
+    }
+
+    /// As [`Table::begin_anew`], if that worker gets all commands again. Those whose commands were not sent are sent as
+    /// before.
+    pub(super) fn begin_again(&mut self) {
+        for upload in self.uploads.values_mut() {
+            upload.completion = None;
+            upload.given_up = false;
+        }
+        for download in self.downloads.values_mut() {
+            download.completion = None;
+            download.received = 0;
+        }
+        self.begin_anew();
+    }
+
+    /// Whether there is such an upload.
+    pub(super) fn has_upload(&self, event: EventId) -> bool {
+        self.uploads.contains_key(&event)
+    }
+
+    /// Whether there is such a download.
+    pub(super) fn has_download(&self, event: EventId) -> bool {
+        self.downloads.contains_key(&event)
+    }
+
+    /// Registers an upload of bytes that were sent before, on request.
+    pub(super) fn add_again(&mut self, event: EventId, source: Arc<HostRegion>) {
+        let upload = Upload {
+            source,
+            keep: None,
+            next: 0,
+            credit: 0,
+            touching: 0,
+            given_up: false,
+            eager: None,
+            completion: None,
+        };
+        self.uploads.insert(event, upload);
     }
 
     /// Bytes may have to be sent again from now on.
@@ -299,14 +362,24 @@ impl Table {
         let mut outcome = Outcome::default();
         if let Some(download) = self.downloads.get_mut(&event) {
             download.touching -= 1;
-            if download.is_over() {
-                outcome.completion = self
-                    .downloads
-                    .remove(&event)
-                    .and_then(|download| download.completion);
+            if download.is_over()
+                && let Some(download) = self.downloads.remove(&event)
+            {
+                outcome = download.end();
             }
         }
         outcome
+    }
+
+    /// Records that a lane has left the memory of a download, because its connection broke before `length` bytes had
+    /// arrived.
+    pub(super) fn data_failed(&mut self, event: EventId, length: u64) -> Outcome {
+        self.touching -= 1;
+        if let Some(download) = self.downloads.get_mut(&event) {
+            download.touching -= 1;
+            download.received -= length;
+        }
+        Outcome::default()
     }
 
     /// Processes the worker's completion of a command. Returns it if the application may be told now.
@@ -329,6 +402,7 @@ impl Table {
             return upload.map_or_else(Outcome::default, |upload| Outcome {
                 completion: upload.completion,
                 uploaded: upload.keep,
+                memory: Some(Memory::Sent(upload.source)),
             });
         }
         if let Some(download) = self.downloads.get_mut(&event) {
@@ -336,18 +410,12 @@ impl Table {
             if !download.is_over() {
                 return Outcome::default();
             }
-            let completion = self
-                .downloads
-                .remove(&event)
-                .and_then(|download| download.completion);
-            return Outcome {
-                completion,
-                uploaded: None,
-            };
+            let download = self.downloads.remove(&event);
+            return download.map_or_else(Outcome::default, Download::end);
         }
         Outcome {
             completion: Some(completion),
-            uploaded: None,
+            ..Outcome::default()
         }
     }
 
@@ -397,6 +465,14 @@ impl Upload {
 }
 
 impl Download {
+    fn end(self) -> Outcome {
+        Outcome {
+            completion: self.completion,
+            uploaded: None,
+            memory: Some(Memory::Received(self.target)),
+        }
+    }
+
     fn is_over(&self) -> bool {
         let all_there = self.received == self.target.length();
         let ended = self

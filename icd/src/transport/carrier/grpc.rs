@@ -213,6 +213,7 @@ fn runtime(written: &Arc<Written>) -> io::Result<tokio::runtime::Runtime> {
 
 async fn serve(core: &Arc<Core>, incoming: Incoming) -> Broken {
     let broken = |status: Status| Broken::Connection(status.message().to_owned());
+    let generation = incoming.generation;
     let mut events = match open_stream(incoming).await {
         Ok(events) => events,
         Err(status) => return broken(status),
@@ -221,7 +222,7 @@ async fn serve(core: &Arc<Core>, incoming: Incoming) -> Broken {
     while !core.is_failed() {
         match events.message().await {
             Ok(Some(batch)) => {
-                if let Err(reason) = decoder.handle(core, batch) {
+                if let Err(reason) = decoder.handle(core, generation, batch) {
                     return Broken::Nonsense(reason);
                 }
             }

@@ -92,6 +92,10 @@ pub(super) struct Part {
 }
 
 impl Part {
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
     pub(super) fn described(&self) -> Described {
         Described {
             id: self.id.0,

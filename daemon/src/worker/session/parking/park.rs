@@ -13,6 +13,38 @@ use crate::worker::session::shared::Shared;
 
 /// Parks the session; see the module.
 pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Way) -> Outcome {
+    let _turn = shared.parking.turn.lock();
+    match stand_and_write(shared, contents, u64::MAX, way) {
+        Outcome::Parked { applied, .. } => {
+            // The client need not hear this.
+            shared.outbox.parking(command::Parking::Done);
+            Outcome::Parked {
+                applied,
+                events: way.last(),
+            }
+        }
+        other => other,
+    }
+}
+
+/// Makes a checkpoint of at most `most` bytes; see the module. The client stands afterwards, if the checkpoint is made.
+pub(in super::super) fn checkpoint(
+    shared: &Arc<Shared>,
+    contents: &File,
+    most: u64,
+    way: &dyn Way,
+) -> Outcome {
+    let _turn = shared.parking.turn.lock();
+    stand_and_write(shared, contents, most, way)
+}
+
+// Has the client stand, and writes the session when it is quiet.
+fn stand_and_write(
+    shared: &Arc<Shared>,
+    contents: &File,
+    most: u64,
+    way: &dyn Way,
+) -> Outcome {
     loop {
         if let Some(why) = why_never(shared) {
             return Outcome::Never(why);
@@ -37,8 +69,11 @@ pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Wa
             }
             None => return Outcome::Over,
         }
-        return match why_never(shared).map_or_else(|| write(shared, contents), Err) {
-            Ok(applied) => finish(shared, applied, way),
+        return match why_never(shared).map_or_else(|| write(shared, contents, most), Err) {
+            Ok(applied) => Outcome::Parked {
+                applied,
+                events: way.last(),
+            },
             Err(why) => {
                 shared.outbox.parking(command::Parking::GoOn);
                 Outcome::Never(why)
@@ -75,19 +110,16 @@ fn wait_until_quiet(shared: &Shared, way: &dyn Way) -> Option<bool> {
     }
 }
 
-fn write(shared: &Shared, contents: &File) -> Result<u64, String> {
+fn write(shared: &Shared, contents: &File, most: u64) -> Result<u64, String> {
     let state = state_of(shared)?;
+    let bytes: u64 = state.1.iter().map(file::Part::size).sum();
+    if bytes > most {
+        return Err(format!(
+            "its memory has {bytes} bytes, and a checkpoint may have {most} (`held` below [survival] in daemon.toml)"
+        ));
+    }
     file::write(contents, &state.0, &state.1).map_err(|error| error.to_string())?;
     Ok(shared.outbox.last_applied())
-}
-
-// Tells the client that the session is parked. It need not hear that.
-fn finish(shared: &Shared, applied: u64, way: &dyn Way) -> Outcome {
-    shared.outbox.parking(command::Parking::Done);
-    Outcome::Parked {
-        applied,
-        events: way.last(),
-    }
 }
 
 fn why_never(shared: &Shared) -> Option<String> {

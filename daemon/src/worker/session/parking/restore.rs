@@ -11,6 +11,7 @@ use causeway_proto::status::Status;
 
 use super::broken;
 use super::file::{self, NotMoved, State};
+use crate::worker::connection::Source;
 use crate::worker::objects::command::{Command, Kind as EventKind};
 use crate::worker::session::run::Runner;
 use crate::worker::session::shared::Shared;
@@ -38,7 +39,9 @@ pub(in super::super) fn restore(
     }
     if !std::mem::replace(&mut under_way.has_clock, true) {
         // Before the first queue, with which a device's clock may be compared with the host's.
-        file::set_clock(&under_way.contents);
+        if let Source::File(contents) = &under_way.from {
+            file::set_clock(contents);
+        }
     }
     numbering::skip_applied(batch, under_way.next);
     if batch.first != under_way.next && !batch.commands.is_empty() {
@@ -52,10 +55,13 @@ pub(in super::super) fn restore(
         under_way.next += 1;
     }
     if batch.recorded() == Recorded::Last {
-        fill(shared, &under_way.contents)?;
+        match &under_way.from {
+            Source::File(contents) => fill(shared, contents)?,
+            Source::Nothing => {}
+        }
         *restoring = None;
         shared.parking.is_restoring.store(false, Ordering::Release);
-        tracing::info!("the session that was parked goes on");
+        tracing::info!("the session goes on in this worker");
     }
     Ok(())
 }

@@ -1,0 +1,155 @@
+//! Puts another worker into the place of one that has died, for a session whose client executes its commands again.
+//!
+//! The session keeps its id, secret, certificate, and its place in a lease. Only its worker and its accounting slot are
+//! new. The worker begins at the session's last checkpoint. Without one, it begins with nothing.
+//!
+//! Invariants: a worker that was told to end, or that has said why it ends, is not replaced. After [`ATTEMPTS`] workers
+//! that died before the client came, the session ends. So a driver which kills every worker starts no endless row of them.
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+
+use causeway_proto::id::SessionId;
+
+use super::super::endings::log_replaced;
+use super::super::worker::{Asked, SealedFile, Worker};
+use super::{NotOpened, Place, Served, Workers, WorkersState};
+use crate::accounting::Ledger;
+use crate::build_cache;
+use crate::handover::{Assignment, Restores, ToWorker};
+
+/// Number of workers in a row that may die before the client has come.
+const ATTEMPTS: u32 = 4;
+
+/// From where a session's commands are executed again.
+#[derive(Debug)]
+pub(in super::super) struct Checkpoint {
+    restores: Restores,
+    /// What the worker before has written; `None`: nothing.
+    contents: Option<SealedFile>,
+    /// Number of workers since the last one to which the client has come.
+    attempts: u32,
+}
+
+impl Checkpoint {
+    /// The checkpoint of a session that has just been opened: nothing.
+    pub(in super::super) fn nothing() -> Checkpoint {
+        let restores = Restores {
+            reexecutes: true,
+            ..Restores::default()
+        };
+        Checkpoint {
+            restores,
+            contents: None,
+            attempts: 0,
+        }
+    }
+}
+
+impl Served {
+    /// Whether another worker takes the place of the session's worker, which has ended with this status.
+    pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>) -> bool {
+        let worker = &self.worker;
+        let has_died = status.as_ref().is_ok_and(|status| !status.success());
+        let may_try = |of: &Checkpoint| {
+            worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts)
+        };
+        self.checkpoint.as_ref().is_some_and(may_try)
+            && has_died
+            && worker.was_asked() == Asked::Nothing
+            && worker.end_reason().is_none()
+            && self.entry.ending().is_none()
+            && !worker.is_unresponsive()
+            && !worker.is_parking()
+            && worker.parked().is_none()
+    }
+}
+
+impl Workers {
+    /// Gives a session whose worker has died another one. Returns the session if that fails, with the reason.
+    pub(super) fn replace(
+        &self,
+        state: &mut WorkersState,
+        id: SessionId,
+        mut served: Served,
+        status: &io::Result<ExitStatus>,
+    ) -> Result<(), Box<(Served, String)>> {
+        match self.put_worker(state, id, &mut served) {
+            Ok(before) => {
+                log_replaced(&before, id, &served.owner, &served.worker, status);
+                state.sessions.insert(id, served);
+                self.replenish_after(super::REPLACE_AFTER);
+                Ok(())
+            }
+            Err(error) => {
+                let reason = format!("the node cannot start another worker: {error}");
+                Err(Box::new((served, reason)))
+            }
+        }
+    }
+
+    // Assigns the session a worker. Returns the one before.
+    fn put_worker(
+        &self,
+        state: &mut WorkersState,
+        id: SessionId,
+        served: &mut Served,
+    ) -> Result<Arc<Worker>, NotOpened> {
+        if state.draining {
+            return Err(NotOpened::Draining);
+        }
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let checkpoint = served.checkpoint.as_mut().ok_or_else(missing)?;
+        if let Some((applied, contents)) = served.worker.take_checkpoint() {
+            checkpoint.restores.applied = applied;
+            checkpoint.contents = Some(contents);
+        }
+        let ledger = match &served.place {
+            Some(place) => Arc::clone(place.ledger()),
+            None => Ledger::new(1)?,
+        };
+        let entry = ledger.enter();
+        let entry = entry.ok_or(NotOpened::Full(self.0.sessions.limit))?;
+        let assignment = Assignment {
+            id,
+            secret: served.secret.clone(),
+            leased: served.place.as_ref().map(|_| served.leased.clone()),
+            owner: served.owner.clone(),
+            away: served.away,
+            restores: Some(checkpoint.restores),
+            slot: entry.number(),
+            checkpoint_bytes: self.0.sessions.checkpoint_bytes,
+            ..self.assignment(served.certificate.clone())
+        };
+        let connect_limit = assignment.connect_limit;
+        let message = ToWorker::Assign {
+            assignment: Box::new(assignment),
+            page: entry.page().try_clone_to_owned()?,
+        };
+        let worker = self.assign(state, &message)?;
+        if let Some(contents) = &checkpoint.contents {
+            let contents = contents.from_the_start()?;
+            let sent = worker.send(&ToWorker::Restore { contents });
+            sent.inspect_err(|_| worker.end())?;
+        }
+        worker.checkpoints(self.0.sessions.checkpoint_bytes);
+        let user = build_cache::Owner::of(served.owner.user.as_deref());
+        worker.serve(id, user, connect_limit, served.away.longest());
+        served.entry = entry;
+        if let Some(checkpoint) = &mut served.checkpoint {
+            checkpoint.attempts = match served.worker.is_connected() {
+                true => 1,
+                false => checkpoint.attempts + 1,
+            };
+        }
+        if served.place.as_ref().is_some_and(has_times) {
+            self.0.timed.notify_one();
+        }
+        Ok(std::mem::replace(&mut served.worker, worker))
+    }
+}
+
+fn has_times(place: &Place) -> bool {
+    !place.times().is_empty()
+}

@@ -1,0 +1,103 @@
+//! `[survival]`: whether the program's commands are executed again if a node's process dies, and what that may cost.
+//!
+//! ```toml
+//! [survival]
+//! reexecute = true   # or CAUSEWAY_REEXECUTE=1
+//! log = "1GiB"       # memory for what has to be executed again
+//! ```
+//! Invariant: a log has [`LEAST`] bytes at least, so that it holds more than one large write.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
+
+/// The smallest log, in bytes.
+const LEAST: u64 = 16 << 20;
+const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+
+/// The settings of `[survival]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a table; write `[survival]`"
+)]
+pub struct Survival {
+    /// Whether the commands of sessions whose process has died are executed again.
+    pub reexecute: bool,
+    /// Bytes of memory in which a session keeps its commands and their data for that.
+    #[serde(deserialize_with = "size")]
+    pub log: u64,
+}
+
+impl Default for Survival {
+    fn default() -> Survival {
+        Survival {
+            reexecute: false,
+            log: 1 << 30,
+        }
+    }
+}
+
+/// The reason why a text is not the size of a log.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+enum BadSize {
+    #[error("invalid size `{0}`; expected e.g. `512MiB` or `1GiB`")]
+    Spelling(String),
+    #[error("size `{0}` is too small; expected at least `16MiB`")]
+    Little(String),
+}
+
+fn read(text: &str) -> Result<u64, BadSize> {
+    let spelling = || BadSize::Spelling(text.to_owned());
+    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
+    let (unit, shift) = unit.ok_or_else(spelling)?;
+    let number = text[..text.len() - unit.len()].trim_end();
+    if !number.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(spelling());
+    }
+    let number: u64 = number.parse().map_err(|_| spelling())?;
+    let bytes = number.checked_mul(1 << shift).ok_or_else(spelling)?;
+    match bytes < LEAST {
+        true => Err(BadSize::Little(text.to_owned())),
+        false => Ok(bytes),
+    }
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer.deserialize_str(SizeVisitor)
+}
+
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size in quotes, e.g. `\"1GiB\"`")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u64, E> {
+        read(text).map_err(E::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_a_unit_and_a_least() {
+        assert_eq!(read("1GiB"), Ok(1 << 30));
+        assert_eq!(read("16 MiB"), Ok(16 << 20));
+        assert_eq!(
+            read("1KiB"),
+            Err(BadSize::Little("1KiB".to_owned()))
+        );
+        for bad in ["", "1", "GiB", "1GB", "-1GiB", "1.5GiB", "99999999TiB"] {
+            assert_eq!(read(bad), Err(BadSize::Spelling(bad.to_owned())), "{bad}");
+        }
+    }
+}

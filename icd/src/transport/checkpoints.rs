@@ -1,0 +1,120 @@
+//! When a session asks its worker for a checkpoint.
+//!
+//! Pure: the caller says what time it is. A checkpoint is due when the log is three quarters full, or after an interval
+//! that loses least time together: √(2·K0·MTBF), where K0 is how long the last checkpoint took.
+//!
+//! Invariant: at most one checkpoint is asked for at a time. After one that cannot be had, none is asked for.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+/// Mean time between the deaths of a session's workers.
+const MTBF: Duration = Duration::from_secs(24 * 3600);
+/// Limits of the interval.
+const INTERVALS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
+/// Without an answer for so long, the question is taken for lost, for example with a connection. A worker that still makes
+/// the checkpoint ignores another question.
+const LOST: Duration = Duration::from_secs(60);
+
+/// Decides about checkpoints; see the module. All times count from the opening of the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoints {
+    last: Duration,
+    took: Duration,
+    asked: Option<Duration>,
+    is_refused: bool,
+}
+
+impl Checkpoints {
+    /// Whether a checkpoint is due. `kept` of `limit` bytes are in the log. It then counts as asked for.
+    pub fn is_due(&mut self, now: Duration, kept: usize, limit: usize) -> bool {
+        let is_asked = |since: Duration| now.saturating_sub(since) < LOST;
+        if self.is_refused || self.asked.is_some_and(is_asked) || kept == 0 {
+            return false;
+        }
+        let is_due = kept >= limit / 4 * 3 || now.saturating_sub(self.last) >= self.interval();
+        if is_due {
+            self.asked = Some(now);
+        }
+        is_due
+    }
+
+    /// The time from one checkpoint to the next.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        let seconds = (2.0 * self.took.as_secs_f64() * MTBF.as_secs_f64()).sqrt();
+        Duration::from_secs_f64(seconds).clamp(INTERVALS.0, INTERVALS.1)
+    }
+
+    /// Whether an answer may come.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Handles that the checkpoint is whole.
+    pub fn made(&mut self, now: Duration) {
+        if let Some(asked) = self.asked.take() {
+            self.took = now.saturating_sub(asked);
+        }
+        self.last = now;
+    }
+
+    /// Handles that no checkpoint can be had.
+    pub fn refused(&mut self) {
+        self.asked = None;
+        self.is_refused = true;
+    }
+
+    /// Handles that the worker has died, and another one begins.
+    pub fn begin_again(&mut self) {
+        self.asked = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 100;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_checkpoint_is_due_after_the_interval_or_when_the_log_is_nearly_full() {
+        let mut checkpoints = Checkpoints::default();
+        assert!(!checkpoints.is_due(seconds(9), 74, LIMIT));
+        assert!(checkpoints.is_due(seconds(9), 75, LIMIT));
+        // Asked for.
+        assert!(!checkpoints.is_due(seconds(20), 80, LIMIT));
+        checkpoints.made(seconds(21));
+        // 12 s at 86400 s give 1440 s.
+        assert_eq!(checkpoints.interval(), seconds(1440));
+        assert!(!checkpoints.is_due(seconds(21 + 1439), 1, LIMIT));
+        assert!(!checkpoints.is_due(seconds(21 + 1440), 0, LIMIT));
+        assert!(checkpoints.is_due(seconds(21 + 1440), 1, LIMIT));
+    }
+
+    #[test]
+    fn the_interval_has_limits() {
+        let mut checkpoints = Checkpoints::default();
+        assert_eq!(checkpoints.interval(), INTERVALS.0);
+        assert!(checkpoints.is_due(seconds(10), 1, LIMIT));
+        checkpoints.made(seconds(10_000));
+        assert_eq!(checkpoints.interval(), INTERVALS.1);
+    }
+
+    #[test]
+    fn a_lost_question_is_repeated_and_a_refused_one_is_not() {
+        let mut checkpoints = Checkpoints::default();
+        assert!(checkpoints.is_due(seconds(10), 1, LIMIT));
+        assert!(!checkpoints.is_due(seconds(69), 99, LIMIT));
+        assert!(checkpoints.is_due(seconds(70), 1, LIMIT));
+        checkpoints.begin_again();
+        assert!(checkpoints.is_due(seconds(71), 1, LIMIT));
+        checkpoints.refused();
+        assert!(!checkpoints.is_due(seconds(9999), 99, LIMIT));
+    }
+}

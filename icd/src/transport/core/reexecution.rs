@@ -1,0 +1,430 @@
+//! Executes the session's commands again if the node puts another worker into the place of one that has died.
+//!
+//! The outbox retains the batches that were applied, and this module the bytes of bulk writes, and what the program was
+//! given ([`Given`]). The next worker gets all of it in the old order. It never gets a command before everything has come
+//! again that the program knew when it appended the command. What comes again is compared and not given again.
+//!
+//! Two ends: the *protection* ends if the log is full or the session has something that cannot be executed again. The
+//! program then goes on as without. The *session* ends if what comes again differs, or if the worker has died twice at a
+//! command.
+//!
+//! Invariant: between the loss of the connections and the next ones, no event batch and no lane of the worker before is
+//! handled, so nothing of it arrives late.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use causeway_proto::command::command::Kind;
+use causeway_proto::command::enqueue::Operation;
+use causeway_proto::command::{Command, Completion, Notice};
+use causeway_proto::id::{EventId, RequestId};
+use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
+use causeway_proto::region::Region;
+use causeway_security::Line;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use twox_hash::XxHash3_128;
+
+use super::{Core, NotResumed, Resume};
+use crate::transport::bulk::memory::HostRegion;
+use crate::transport::checkpoints::Checkpoints;
+use crate::transport::given::{Given, Gives, Item};
+use crate::transport::kept::Impossible;
+use crate::transport::outbox::{NotReplayed, Replayed};
+use crate::transport::replay::{self, Suspects};
+use crate::transport::wait::Change;
+
+/// A command at which this many workers have died is not executed again.
+const DEATHS: u32 = 2;
+/// How often a thread looks whether another one has handled its event batch, which takes microseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// What a session keeps to execute its commands again.
+pub(in crate::transport) struct Reexecution {
+    /// Bytes that may be kept.
+    limit: usize,
+    /// Why the commands cannot be executed again any more.
+    ended: OnceLock<String>,
+    given: Mutex<Given>,
+    sent: Mutex<SentBytes>,
+    /// How many workers have died at a command, by its number.
+    deaths: Mutex<FxHashMap<u64, u32>>,
+    opened: Instant,
+    checkpoints: Mutex<Checkpoints>,
+}
+
+/// The bytes of bulk writes that have ended.
+#[derive(Default)]
+struct SentBytes {
+    of: FxHashMap<EventId, Arc<HostRegion>>,
+    bytes: usize,
+}
+
+impl Reexecution {
+    pub(super) fn new(limit: usize) -> Reexecution {
+        Reexecution {
+            limit,
+            ended: OnceLock::new(),
+            given: Mutex::default(),
+            sent: Mutex::default(),
+            deaths: Mutex::default(),
+            opened: Instant::now(),
+            checkpoints: Mutex::default(),
+        }
+    }
+}
+
+/// Returns why a session with this command is never executed again.
+fn prevents(kind: &Kind) -> Option<&'static str> {
+    match kind {
+        Kind::CreateSvm(_) => {
+            Some("the program uses shared virtual memory, whose addresses the driver chooses")
+        }
+        Kind::CreatePipe(_) => Some("the program uses a pipe"),
+        Kind::CreateDeviceQueue(_) => Some("the program uses a device queue"),
+        Kind::CreateCommandBuffer(_) => Some("the program uses a command buffer"),
+        Kind::AddLink(_) | Kind::CreateMirror(_) | Kind::TellEvent(_) => {
+            Some("a context has devices of several nodes or platforms")
+        }
+        _ => None,
+    }
+}
+
+impl Core {
+    // Present while the commands can be executed again.
+    pub(super) fn again(&self) -> Option<&Reexecution> {
+        let again = self.reexecution.as_ref();
+        again.filter(|again| again.ended.get().is_none())
+    }
+
+    /// Looks at a command that is about to be appended.
+    pub(super) fn look_at(&self, kind: Option<&Kind>) {
+        if self.again().is_some()
+            && let Some(why) = kind.and_then(prevents)
+        {
+            self.end_protection(why);
+        }
+    }
+
+    /// Ends the protection; the first reason counts.
+    pub(super) fn end_protection(&self, why: &str) {
+        let Some(again) = self.again() else { return };
+        if again.ended.set(why.to_owned()).is_err() {
+            return;
+        }
+        self.outbox.lets_go();
+        *again.sent.lock() = SentBytes::default();
+        *again.given.lock() = Given::default();
+        tracing::warn!(
+            address = self.address,
+            "the program's commands are not executed again if the node's process of the session dies: {why}"
+        );
+    }
+
+    // Ends the protection if too much is kept.
+    pub(super) fn look_at_log(&self) {
+        let Some(again) = self.again().filter(|_| !self.outbox.replays()) else {
+            return;
+        };
+        let bytes = self.kept_bytes(again);
+        if bytes < again.limit / 4 * 3 {
+            return;
+        }
+        let mut checkpoints = again.checkpoints.lock();
+        if checkpoints.is_due(again.opened.elapsed(), bytes, again.limit) {
+            self.outbox.ask_for_checkpoint();
+            self.flusher.wake();
+        }
+        // While the worker makes a checkpoint, a little more comes.
+        let most = match checkpoints.is_asked() {
+            true => again.limit / 4 * 5,
+            false => again.limit,
+        };
+        drop(checkpoints);
+        if bytes > most {
+            self.end_protection(
+                "the log of its commands is full (`log` in servers.toml), and the node can make no checkpoint now",
+            );
+        }
+    }
+
+    fn kept_bytes(&self, again: &Reexecution) -> usize {
+        self.outbox.retained_bytes() + again.given.lock().bytes() + again.sent.lock().bytes
+    }
+
+    /// Asks for a checkpoint if the interval is over.
+    pub(in crate::transport) fn look_at_time(&self) {
+        let Some(again) = self.again().filter(|_| !self.outbox.replays()) else {
+            return;
+        };
+        let bytes = self.kept_bytes(again);
+        let now = again.opened.elapsed();
+        if again.checkpoints.lock().is_due(now, bytes, again.limit) {
+            self.outbox.ask_for_checkpoint();
+            self.flusher.wake();
+        }
+    }
+
+    /// Handles that a checkpoint is whole. Returns false if the worker cannot have made it.
+    pub(super) fn cut(&self) -> bool {
+        let Some(again) = self.again() else {
+            // The protection has ended since.
+            return true;
+        };
+        let is_cut = self.outbox.cut();
+        if is_cut {
+            *again.sent.lock() = SentBytes::default();
+            again.given.lock().cut();
+            again.checkpoints.lock().made(again.opened.elapsed());
+        }
+        is_cut
+    }
+
+    /// Handles that no checkpoint can be made of the session.
+    pub(super) fn note_no_checkpoint(&self) {
+        if let Some(again) = self.again() {
+            again.checkpoints.lock().refused();
+        }
+    }
+
+    // ---- what the node gives ---------------------------------------------------
+
+    /// The part of a printed text that is to be shown.
+    pub(super) fn new_text(&self, text: Bytes) -> Option<Bytes> {
+        match self.again() {
+            Some(again) => again.given.lock().handle_text(text),
+            None => Some(text),
+        }
+    }
+
+    /// Whether a notice is to be passed on.
+    pub(super) fn is_new_notice(&self, notice: &Notice) -> bool {
+        self.again().is_none_or(|again| {
+            let mut given = again.given.lock();
+            given.is_new_notice(notice.object, notice.id, notice.status, notice.context)
+        })
+    }
+
+    /// Notes an answer.
+    pub(super) fn note_answer(&self, request: RequestId) {
+        if let Some(again) = self.again() {
+            let mut given = again.given.lock();
+            given.handle(Item::Answer(request.0), 0, None, self.outbox.last() + 1);
+        }
+    }
+
+    /// Notes the memory of an upload that has ended.
+    pub(super) fn note_sent(&self, event: EventId, memory: &HostRegion) {
+        let Some(again) = self.again() else { return };
+        if again.sent.lock().of.contains_key(&event) {
+            return;
+        }
+        let Some(copy) = HostRegion::owned(memory.copy_out()) else {
+            return;
+        };
+        let mut sent = again.sent.lock();
+        sent.bytes += usize::try_from(copy.length()).unwrap_or(usize::MAX);
+        sent.of.insert(event, Arc::new(copy));
+        drop(sent);
+        self.look_at_log();
+    }
+
+    /// Passes the end of a command on, if the program does not know it. `received`: the memory of a bulk read.
+    pub(super) fn deliver(&self, completion: Completion, received: Option<Arc<HostRegion>>) {
+        let event = EventId(completion.event);
+        if self.again().is_some() && !self.is_new_end(&completion, received.as_deref()) {
+            return;
+        }
+        self.events.completed(completion);
+        self.progress.advance(Change::Event(event));
+    }
+
+    fn is_new_end(&self, completion: &Completion, received: Option<&HostRegion>) -> bool {
+        let digest = match received {
+            Some(memory) if completion.status >= 0 => Some(memory.digest()),
+            _ if !completion.contents.is_empty() => {
+                Some(XxHash3_128::oneshot(&completion.contents))
+            }
+            _ => None,
+        };
+        let Some(again) = self.again() else { return true };
+        let (item, next) = (Item::End(completion.event), self.outbox.last() + 1);
+        let gives = (again.given.lock()).handle(item, completion.status, digest, next);
+        if self.outbox.replays() {
+            self.flusher.wake();
+        }
+        match gives {
+            Gives::First => return true,
+            Gives::Again => {}
+            Gives::Different => {
+                let what = (self.outbox)
+                    .with_written(|kept| replay::describe(kept.written(), completion.event))
+                    .flatten();
+                let what = what.unwrap_or_else(|| "a command".to_owned());
+                self.fail(format!(
+                    "the node's process of the session died, and {what} gave another result when it was executed again; \
+                     the program has seen the first one"
+                ));
+            }
+        }
+        false
+    }
+
+    // ---- another worker ----------------------------------------------------------
+
+    /// Handles no event batch any more that comes over the present connection, which is broken.
+    pub(super) fn stop_handling(&self, resume: &Resume) {
+        if self.again().is_none() {
+            return;
+        }
+        let next = resume.generation.load(Ordering::Acquire) + 1;
+        while !self.is_failed() {
+            let mut acknowledging = resume.acknowledging.lock();
+            if acknowledging.window.is_idle() {
+                acknowledging.window.skip_before(next);
+                return;
+            }
+            drop(acknowledging);
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// As [`Core::go_on`], with a worker in the place of one that has died.
+    pub(super) fn go_on_again(
+        &self,
+        resume: &Resume,
+        commands: Line,
+        heartbeat: Arc<Line>,
+        told: u64,
+        position: u64,
+    ) -> Result<usize, NotResumed> {
+        let cut = position & !(WANTS_RECORD | REEXECUTES);
+        let again = self.again().ok_or_else(|| self.not_again())?;
+        let generation = resume.generation.load(Ordering::Acquire) + 1;
+        self.stop_handling(resume);
+        resume.acknowledging.lock().window.begin_behind(told);
+        self.replace_heartbeat(resume, heartbeat, told);
+        // The outbox is closed, so after the last writer nobody writes before it is opened again.
+        let writer = self.outbox.writer();
+        self.bulk.begin_again();
+        self.replace_commands(resume, commands, generation)?;
+        let mut away = resume.away.lock();
+        // A connection of this generation may have broken already.
+        if resume.broken.load(Ordering::Acquire) == generation {
+            drop(away);
+            self.carrier.shut_down();
+            self.heartbeat.lock().shut_down();
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+        }
+        self.note_death(again)?;
+        // The worker before may have died before it could say that its last checkpoint is whole.
+        if self.outbox.last_cut() != cut && !(self.outbox.stands() && self.cut()) {
+            return Err(Impossible::NotRestored.into());
+        }
+        if self.outbox.last_cut() != cut {
+            return Err(Impossible::NotRestored.into());
+        }
+        self.outbox.reopen_again(writer);
+        again.given.lock().begin_again();
+        again.checkpoints.lock().begin_again();
+        *away = None;
+        resume.is_away.store(false, Ordering::Release);
+        self.bulk.alive();
+        drop(away);
+        if self.is_failed() {
+            self.shut_down();
+        }
+        resume.resumed.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            address = self.address,
+            "the node's process of the session died; another one executes the program's commands again"
+        );
+        self.flusher.wake();
+        Ok(self.outbox.retained_bytes())
+    }
+
+    fn not_again(&self) -> Impossible {
+        let why = self.reexecution.as_ref().and_then(|again| again.ended.get());
+        Impossible::NotAgain(why.cloned().unwrap_or_else(|| "this was not asked for".to_owned()))
+    }
+
+    // Counts the death of the worker at the commands that it was executing.
+    fn note_death(&self, again: &Reexecution) -> Result<(), Impossible> {
+        let given = again.given.lock();
+        let looked = (self.outbox).with_written(|kept| Suspects::of(kept.written(), &given));
+        drop(given);
+        let damaged = |error: prost::DecodeError| Impossible::NotAgain(error.to_string());
+        let running = looked.transpose().map_err(damaged)?.unwrap_or_default().running();
+        let mut deaths = again.deaths.lock();
+        for (number, what) in running {
+            let count = deaths.entry(number).or_default();
+            *count += 1;
+            if *count >= DEATHS {
+                return Err(Impossible::NotAgain(format!(
+                    "it died {DEATHS} times at {what}, which is not executed once more"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends commands of the worker before again, as far as possible now.
+    pub(in crate::transport) fn replay(&self) {
+        let Some(again) = self.again() else { return };
+        let generation = self.generation();
+        let replayed = self.outbox.replay(
+            || again.given.lock().allowed(),
+            |command| self.prepare(again, command),
+            |batch| {
+                self.bulk.note_batch();
+                self.carrier.write(batch)
+            },
+        );
+        match replayed {
+            Ok(Replayed::Waits) => {}
+            Ok(Replayed::All) => {
+                tracing::info!(address = self.address, "the program's commands were executed again");
+            }
+            Err(NotReplayed::Io(error)) => {
+                self.break_off(generation, crate::transport::socket::plain(&error));
+            }
+            Err(NotReplayed::Command(why)) => self.fail(self.not_again_because(&why)),
+        }
+    }
+
+    fn not_again_because(&self, why: &str) -> String {
+        Impossible::NotAgain(why.to_owned()).to_string()
+    }
+
+    // Registers the transfer of a command that is about to be sent again.
+    fn prepare(&self, again: &Reexecution, command: &mut Command) -> Result<(), String> {
+        let Some(Kind::Enqueue(enqueue)) = &mut command.kind else {
+            return Ok(());
+        };
+        let event = EventId(enqueue.event);
+        match &mut enqueue.operation {
+            Some(Operation::WriteBuffer(write)) if write.bulk => {
+                let sent = again.sent.lock().of.get(&event).cloned();
+                // Only bytes that were never sent completely have standing credit.
+                write.eager &= sent.is_none();
+                match self.bulk.upload_again(event, sent.as_ref()) {
+                    true => Ok(()),
+                    false => Err("nobody has the bytes of a write any more".to_owned()),
+                }
+            }
+            Some(Operation::ReadBuffer(read)) if read.bulk => {
+                let region = read.region.as_ref().map(Region::from_wire);
+                let region = region.ok_or("a read has no region")?;
+                let length = region.map_err(|error| error.to_string())?.packed_length();
+                match self.bulk.download_again(event, length) {
+                    true => Ok(()),
+                    false => Err("the bytes of a read do not fit into memory".to_owned()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}
