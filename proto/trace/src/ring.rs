@@ -11,7 +11,6 @@
 //! Invariant: after each write, the file is a sequence of whole packets, unless it is empty. So it can be read
 //! whenever the process is killed, as far as the system carries out single writes of a few bytes wholly.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use prost::Message;
@@ -111,9 +110,9 @@ pub struct Ring {
 /// The names that a segment has interned.
 #[derive(Debug, Default)]
 struct Names {
-    categories: HashMap<Cow<'static, str>, u64>,
-    events: HashMap<Cow<'static, str>, u64>,
-    values: HashMap<Cow<'static, str>, u64>,
+    categories: HashMap<String, u64>,
+    events: HashMap<String, u64>,
+    values: HashMap<String, u64>,
     fresh: InternedData,
 }
 
@@ -358,22 +357,18 @@ impl Ring {
 const STATEMENT_TRACK: u64 = 0x80_0000;
 
 impl Names {
-    fn event(&mut self, name: &Cow<'static, str>) -> u64 {
-        let short = match cut(name) {
-            short if short.len() == name.len() => name.clone(),
-            short => Cow::Owned(short.to_owned()),
-        };
-        interned(&mut self.events, short, &mut self.fresh.event_names)
+    fn event(&mut self, name: &str) -> u64 {
+        interned(&mut self.events, cut(name), &mut self.fresh.event_names)
     }
 
-    fn category(&mut self, name: &'static str) -> u64 {
+    fn category(&mut self, name: &str) -> u64 {
         let fresh = &mut self.fresh.event_categories;
-        interned(&mut self.categories, name.into(), fresh)
+        interned(&mut self.categories, name, fresh)
     }
 
-    fn value(&mut self, name: &'static str) -> u64 {
+    fn value(&mut self, name: &str) -> u64 {
         let fresh = &mut self.fresh.debug_annotation_names;
-        interned(&mut self.values, name.into(), fresh)
+        interned(&mut self.values, name, fresh)
     }
 
     fn take_fresh(&mut self) -> Option<InternedData> {
@@ -382,20 +377,16 @@ impl Names {
     }
 }
 
-fn interned(
-    known: &mut HashMap<Cow<'static, str>, u64>,
-    name: Cow<'static, str>,
-    fresh: &mut Vec<Name>,
-) -> u64 {
-    if let Some(number) = known.get(&name) {
+fn interned(known: &mut HashMap<String, u64>, name: &str, fresh: &mut Vec<Name>) -> u64 {
+    if let Some(number) = known.get(name) {
         return *number;
     }
     let number = known.len() as u64 + 1;
     fresh.push(Name {
         iid: Some(number),
-        name: Some(name.clone().into_owned()),
+        name: Some(name.to_owned()),
     });
-    known.insert(name, number);
+    known.insert(name.to_owned(), number);
     number
 }
 
@@ -499,7 +490,7 @@ impl std::fmt::Display for Missing {
         }
         if self.reports > 0 {
             texts.push(format!(
-                "{} calls and events and {} commands are missing, because the program was faster than the disk",
+                "{} calls and events and {} commands are missing, because they came faster than they were written",
                 self.reports, self.lost_commands
             ));
         }
