@@ -13,6 +13,7 @@ mod remarks;
 mod run;
 pub(crate) mod running;
 mod secrets;
+mod traced;
 mod waiting;
 
 use std::ffi::OsString;
