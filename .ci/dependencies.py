@@ -23,10 +23,11 @@ CRATES = {
     "causeway-lane": {"causeway-proto", "causeway-security"},
     "causeway-managers": {"causeway-proto"},
     "causeway-entry-point": set(),
-    "causeway-icd": {"causeway-proto", "causeway-managers", "causeway-security", "causeway-lane", "causeway-entry-point", "cl-headers"},
+    "causeway-trace": set(),
+    "causeway-icd": {"causeway-proto", "causeway-managers", "causeway-security", "causeway-lane", "causeway-entry-point", "causeway-trace", "cl-headers"},
     "causeway-opencl": {"causeway-icd", "cl-headers"},
     "causewayd": {"causeway-proto", "causeway-managers", "causeway-serving", "causeway-security", "causeway-lane"},
-    "causeway-devmgr": {"causeway-proto", "causeway-managers", "causeway-serving", "causeway-security", "causeway-icd", "cl-headers"},
+    "causeway-devmgr": {"causeway-proto", "causeway-managers", "causeway-serving", "causeway-security", "causeway-icd", "causeway-trace", "cl-headers"},
     "causeway-network": set(),
     "causeway-cluster": {"causeway-managers", "causeway-proto", "causeway-security"},
     "causeway-cutter": {"causeway-proto"},
@@ -71,6 +72,9 @@ MODULES = [
     ("daemon/src/worker/bulk", ["crate::worker::session", "crate::worker::service", "crate::config"]),
     ("daemon/src/worker/session", ["crate::worker::service"]),
     ("daemon/src/worker/service", ["crate::worker::bulk", "crate::worker::objects", "crate::runtime"]),
+    # Pure, and below everything.
+    ("proto/trace/src", ["std::time", "std::net", "std::fs", "std::thread"]),
+    ("icd/src/trace", ["crate::api", "crate::stub", "crate::lease", "crate::transport", "crate::config"]),
     ("proto/serving/src", ["opencl_sys", "cl_headers", "causeway_icd"]),
 ]
 

@@ -12,6 +12,7 @@
 //! - [`lease`]: leases of devices from a device manager.
 //! - [`transport`]: nodes, sessions, connections and bulk transfers.
 //! - [`config`]: `servers.toml` and the environment.
+//! - [`trace`]: the recorder of a program's timeline, to which all others report.
 //!
 //! Without configuration the library opens no socket, starts no thread and reports no platform.
 #![deny(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod api;
 pub mod coherence;
 pub mod config;
 pub mod error;
+mod host_clock;
 pub mod lease;
 mod shadow;
 mod sigpipe;
@@ -27,4 +29,5 @@ mod stderr;
 mod stdout;
 pub mod stub;
 mod thread;
+pub mod trace;
 pub mod transport;

@@ -14,7 +14,7 @@ pub(crate) use causeway_entry_point::entry_point;
 use cl_headers::types::*;
 
 use crate::error::{ClResult, Status};
-use crate::transport;
+use crate::{trace, transport};
 
 /// Runs a body whose C function returns a code.
 pub(crate) fn code(name: &'static str, body: impl FnOnce() -> ClResult) -> cl_int {
@@ -53,10 +53,14 @@ fn run<T>(name: &'static str, body: impl FnOnce() -> ClResult<T>) -> ClResult<T>
     // In a child of fork, a lock may belong to a thread that does not exist there. So the call fails before
     // it takes any lock.
     transport::check_not_forked()?;
+    let call = trace::call(name);
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         tracing::error!("{name}: an internal error was caught; please report it");
         Err(Status::OUT_OF_HOST_MEMORY)
     });
+    if let Some(call) = call {
+        call.end(result.as_ref().map_or_else(|status| status.0, |_| 0));
+    }
     match &result {
         // With tracing off this costs one load of the maximum level, so successful calls are traced too.
         Ok(_) => tracing::trace!("{name}: CL_SUCCESS (0)"),

@@ -91,6 +91,7 @@ fn synchronise(
         hold: Hold::new(),
         finisher: None,
         visible: events.wants_event(),
+        note: None,
     };
     let command = Command::Node(command);
     events.give(queue.enqueue(Enqueue { command, event })?.event);

@@ -16,6 +16,7 @@ pub mod callbacks;
 mod ending;
 mod sites;
 mod times;
+mod traced;
 mod user;
 
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
@@ -30,11 +31,13 @@ use parking_lot::{Condvar, Mutex};
 use ending::Arrival;
 pub(super) use ending::{End, Precedents};
 pub(super) use times::Start;
+pub use traced::Note;
+pub(super) use traced::transfer_enqueued;
 
 use crate::error::{ClResult, Status};
 use crate::stub::memory::host_ranges::Follower;
 use crate::stub::{Binding, Context, Hold, Queue, Site, device::timer, next_id};
-use crate::transport;
+use crate::{trace, transport};
 
 /// Called with the status that it was registered for, or with the negative status of a failed event.
 pub type EventCallback = Box<dyn FnOnce(&Arc<Event>, i32) + Send>;
@@ -154,6 +157,8 @@ pub struct EventSpec {
     /// Whether the application can observe the end: it asked for the event, or the command writes host
     /// memory.
     pub visible: bool,
+    /// What the program's trace says of the command; `None` without a trace.
+    pub note: Option<Box<Note>>,
 }
 
 /// Where the queue's order puts an event.
@@ -221,6 +226,7 @@ impl Event {
             hold,
             finisher,
             visible,
+            note,
         } = spec;
         let Position {
             gated,
@@ -240,9 +246,13 @@ impl Event {
         } else {
             (Some(queue.clone()), Weak::new(), None)
         };
+        let id = EventId(next_id());
+        if trace::is_on() {
+            traced::enqueued(id, queue, event_type, note, &wait);
+        }
         Event {
             binding: Binding::default(),
-            id: EventId(next_id()),
+            id,
             context: queue.context().clone(),
             queue: seen_in,
             kept_by,
@@ -430,6 +440,9 @@ impl Event {
                 Vec::new()
             };
             self.status.store(status.0.min(0), Ordering::Release);
+            if trace::is_on() {
+                self.trace_end(status, &state);
+            }
             self.count_out(&mut state);
             let held = (
                 std::mem::take(&mut state.hold),
@@ -479,6 +492,9 @@ impl Event {
 
     /// Drops a command that was never sent. Runs its finisher; nobody else is notified.
     pub(super) fn discard(&self) {
+        if trace::is_on() {
+            self.trace_discarded();
+        }
         let finisher = {
             let mut state = self.state.lock();
             self.count_out(&mut state);
@@ -520,6 +536,7 @@ impl Event {
     }
 
     fn wait_changed(&self) {
+        let _waiting = trace::waiting();
         let mut state = self.state.lock();
         while !self.is_done() {
             self.changed.wait(&mut state);

@@ -19,16 +19,21 @@ use std::sync::{Arc, Weak};
 
 use causeway_proto::command::{CreateQueue, ObjectKind, command::Kind};
 use causeway_proto::id::{EventId, QueueId};
-use cl_headers::types::{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE};
+use cl_headers::types::{
+    CL_DEVICE_NAME, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROFILING_ENABLE,
+    CL_QUEUE_PROPERTIES,
+};
 use parking_lot::Mutex;
 
 use self::order::Order;
 pub(super) use self::order::{OrderClass, Standing};
 use self::unreported::Unreported;
 use crate::error::{ClResult, Status};
+use crate::stub::device::timer;
 use crate::stub::event::{EventSpec, Position};
 use crate::stub::queue::command::{Enqueue, Enqueued};
 use crate::stub::{Binding, Context, Device, Event, Site, next_id};
+use crate::trace::{self, record::Record};
 use crate::transport::waiting_next;
 
 /// A command queue; see the module.
@@ -43,6 +48,8 @@ pub struct Queue {
     device: Arc<Device>,
     properties: u64,
     property_list: Vec<u64>,
+    // Whether the node's queue records times: the application wants them, or the program's trace.
+    records_times: bool,
     order: Mutex<Order>,
     // Number of incomplete commands whose end the application can observe: it has the event, or the command
     // writes host memory.
@@ -66,15 +73,12 @@ impl Queue {
         property_list: Vec<u64>,
     ) -> ClResult<Arc<Queue>> {
         let id = QueueId(next_id());
-        let mut wire: Vec<u64> = property_list.clone();
-        // Without the terminating 0.
-        wire.pop();
-        if wire.is_empty() && properties != 0 {
-            wire = vec![
-                u64::from(cl_headers::types::CL_QUEUE_PROPERTIES),
-                properties,
-            ];
-        }
+        let traced = if trace::is_on() {
+            CL_QUEUE_PROFILING_ENABLE
+        } else {
+            0
+        };
+        let wire = wire_properties(&property_list, properties | traced);
         let site = context.site_of(&device).clone();
         site.send(Kind::CreateQueue(CreateQueue {
             queue: id.0,
@@ -84,6 +88,8 @@ impl Queue {
         }))?;
         let mut queue = Queue::bare(id, context, site, device);
         queue.properties = properties;
+        queue.records_times = (properties | traced) & CL_QUEUE_PROFILING_ENABLE != 0;
+        queue.trace_name();
         queue.property_list = property_list;
         let queue = Arc::new(queue);
         // With a second queue, the application could observe that a blocking command on the first returned
@@ -104,6 +110,7 @@ impl Queue {
             device,
             properties: 0,
             property_list: Vec::new(),
+            records_times: false,
             order: Mutex::default(),
             visible: AtomicUsize::new(0),
             unreported: Mutex::default(),
@@ -119,16 +126,24 @@ impl Queue {
     /// `CL_DEVICE_NOT_AVAILABLE` when the session is lost.
     pub fn of_context(context: &Arc<Context>) -> ClResult<Arc<Queue>> {
         let device = context.devices()[0].clone();
+        let is_traced = trace::is_on();
+        let mut properties = Vec::new();
+        if is_traced {
+            properties = wire_properties(&[], CL_QUEUE_PROFILING_ENABLE);
+        }
         let id = context.own_queue(|id| {
             context.site().send(Kind::CreateQueue(CreateQueue {
                 queue: id.0,
                 context: context.site().context().0,
                 device: device.index().0,
-                properties: Vec::new(),
+                properties,
             }))
         })?;
         let mut queue = Queue::bare(id, context.clone(), context.site().clone(), device);
         queue.owned = false;
+        queue.records_times = is_traced;
+        queue.trace_name();
+        timer::prepare(&queue);
         Ok(Arc::new(queue))
     }
 
@@ -169,10 +184,21 @@ impl Queue {
         self.properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0
     }
 
-    /// Whether the queue records profiling times.
+    /// Whether the node's queue records profiling times: for the application, or for the program's trace.
     #[must_use]
-    pub fn is_profiling(&self) -> bool {
-        self.properties & CL_QUEUE_PROFILING_ENABLE != 0
+    pub fn records_times(&self) -> bool {
+        self.records_times
+    }
+
+    // Reports the queue to the program's trace.
+    fn trace_name(&self) {
+        if trace::is_on() {
+            trace::report(Record::Queue {
+                queue: self.id.0,
+                node: self.site.session().traced_node(),
+                device: self.device.text(CL_DEVICE_NAME).to_owned(),
+            });
+        }
     }
 
     /// Whether an unset user event of the application might hold back a transfer that is enqueued now with
@@ -255,6 +281,9 @@ impl Queue {
     /// needs are lost. Nothing is enqueued then.
     pub fn enqueue(self: &Arc<Self>, mut enqueue: Enqueue) -> ClResult<Enqueued> {
         enqueue.event.visible |= enqueue.command.writes_host();
+        if trace::is_on() {
+            enqueue.event.note = Some(Box::new(enqueue.command.note()));
+        }
         let mut enqueue = self.split_migration(enqueue)?;
         let Some(distributed) = self.context.distributed() else {
             return self.send(enqueue);
@@ -386,6 +415,21 @@ impl Queue {
     pub fn id(&self) -> QueueId {
         self.id
     }
+}
+
+// The properties of the node's queue: the application's list without its 0, with these bits.
+fn wire_properties(list: &[u64], bits: u64) -> Vec<u64> {
+    let name = u64::from(CL_QUEUE_PROPERTIES);
+    let mut wire = list
+        .split_last()
+        .map_or_else(Vec::new, |(_, pairs)| pairs.to_vec());
+    let given = wire.chunks_exact_mut(2).rfind(|pair| pair[0] == name);
+    match given {
+        Some(pair) => pair[1] = bits,
+        None if bits != 0 => wire.extend([name, bits]),
+        None => {}
+    }
+    wire
 }
 
 // A successful event delays nobody, so its id is left out. A failed event must be named, because it cancels

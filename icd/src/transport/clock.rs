@@ -20,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::fork;
 use super::gauge::Gauge;
+pub use crate::host_clock::host_ns;
 use crate::thread::{self, Stack};
 
 /// Number of readings of a node's clock.
@@ -27,13 +28,6 @@ const READINGS: usize = 8;
 /// After this time no further reading starts, but at least two are made: the connections may have been broken during
 /// the first. It limits the readings of a distant node.
 const READING_TIME: Duration = Duration::from_millis(300);
-
-/// The client's host clock: monotonic, in nanoseconds, as `clGetHostTimer` returns it.
-#[must_use]
-pub fn host_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
-}
 
 /// The time since the machine's start, also that in which it was suspended.
 pub(super) fn since_boot() -> Duration {
@@ -43,7 +37,7 @@ pub(super) fn since_boot() -> Duration {
 
 /// Clock state of one node.
 #[derive(Debug, Default)]
-pub(super) struct NodeClock {
+pub struct NodeClock {
     state: Mutex<ClockState>,
     known: Condvar,
 }
@@ -97,6 +91,21 @@ impl NodeClock {
         match *state {
             ClockState::Read(offset) => offset,
             ClockState::Unread | ClockState::Reading => None,
+        }
+    }
+
+    /// Like [`NodeClock::offset`], but waits no longer than this. `None` if the clock is still being read then.
+    #[must_use]
+    pub fn offset_within(&self, patience: Duration) -> Option<Option<Offset>> {
+        let mut state = self.state.lock();
+        let reading = |state: &mut ClockState| matches!(*state, ClockState::Reading);
+        if !patience.is_zero() {
+            self.known.wait_while_for(&mut state, reading, patience);
+        }
+        match *state {
+            ClockState::Read(offset) => Some(offset),
+            ClockState::Unread => Some(None),
+            ClockState::Reading => None,
         }
     }
 

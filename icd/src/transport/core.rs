@@ -35,6 +35,7 @@ use super::received::Received;
 use super::report::{Reported, Tool};
 use super::requests::Requests;
 use super::wait::{Change, Progress};
+use crate::trace;
 
 mod reexecution;
 
@@ -130,7 +131,10 @@ impl Core {
         bulk: Bulk,
         events: Arc<dyn SessionEvents>,
     ) -> Core {
-        let outbox = Outbox::new(connections.granted.resumes());
+        let mut outbox = Outbox::new(connections.granted.resumes());
+        if trace::is_on() {
+            outbox.trace_as(trace::node(&address));
+        }
         if connections.granted.parks() {
             outbox.records();
         }
@@ -162,6 +166,11 @@ impl Core {
             lost: AtomicBool::new(false),
             over: AtomicBool::new(false),
         }
+    }
+
+    /// The address of the session's node.
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
     // ---- out -----------------------------------------------------------------

@@ -26,6 +26,11 @@ pub fn at_end(last: fn()) {
     super::sys::after_exit(end);
 }
 
+/// Has the program's trace end with the process.
+pub(crate) fn end_trace_at_end() {
+    super::sys::after_exit(end);
+}
+
 /// Registers a session for the end of the process.
 pub(super) fn register(core: &Arc<Core>) {
     super::sys::at_exit(at_exit_flush);
@@ -44,6 +49,9 @@ fn end() {
     say_farewell();
     if let Some(last) = LAST.get() {
         last();
+    }
+    if !fork::is_child() {
+        crate::trace::finish();
     }
 }
 

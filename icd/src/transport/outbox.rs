@@ -37,8 +37,10 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::encode::EncodeCommand;
 use super::kept::{self, Batch, Impossible, KeptBatches};
-use super::record::Record;
+use super::record::Record as SessionRecord;
 use super::replay::{self, Replay};
+use crate::host_clock::host_ns;
+use crate::trace::{self, record::Record};
 
 /// Once this many bytes are queued, the appending thread also writes them. That is one packet of the
 /// loopback interface, and each packet costs the sender several microseconds. Smaller amounts leave with
@@ -63,6 +65,8 @@ pub(super) struct Outbox {
     kept: Option<Keeping>,
     // Whether there is a connection to write to.
     is_open: AtomicBool,
+    // The node's number in the program's trace, if there is one.
+    traced: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -144,7 +148,7 @@ struct Filling {
     next: u64,
     flusher_sleeps: bool,
     // Present if the node may park the session.
-    record: Option<Record>,
+    record: Option<SessionRecord>,
 }
 
 /// Next step for the caller of [`Outbox::append`].
@@ -166,6 +170,7 @@ impl Outbox {
         Outbox {
             kept: keeps.then(Keeping::default),
             is_open: AtomicBool::new(true),
+            traced: None,
             filling: Mutex::new(Filling {
                 full: VecDeque::new(),
                 in_full: 0,
@@ -179,9 +184,14 @@ impl Outbox {
         }
     }
 
+    /// Reports batches to the program's trace from now on.
+    pub(super) fn trace_as(&mut self, node: u32) {
+        self.traced = Some(node);
+    }
+
     /// Keeps the session's record from now on.
     pub(super) fn records(&self) {
-        self.filling.lock().record = Some(Record::default());
+        self.filling.lock().record = Some(SessionRecord::default());
     }
 
     /// Retains applied batches from now on.
@@ -328,7 +338,7 @@ impl Outbox {
                 Oldest::None => return Ok(false),
                 Oldest::Filling(first, last) => {
                     // A batch is kept also if writing fails.
-                    let result = write_sealed(first, writing, &mut write);
+                    let result = self.write_first(first, last, writing, &mut write);
                     if let Some(kept) = &self.kept {
                         let (mut state, bytes) = (kept.state.lock(), std::mem::take(writing));
                         state.keep(Batch { first, last, bytes });
@@ -339,7 +349,8 @@ impl Outbox {
                     return result.map(|()| true);
                 }
                 Oldest::Full(mut batch) => {
-                    let result = write_sealed(batch.first, &mut batch.bytes, &mut write);
+                    let Batch { first, last, .. } = batch;
+                    let result = self.write_first(first, last, &mut batch.bytes, &mut write);
                     if let Some(kept) = &self.kept {
                         kept.state.lock().keep(batch);
                     }
@@ -347,6 +358,29 @@ impl Outbox {
                 }
             }
         }
+    }
+
+    // Writes a batch for the first time.
+    fn write_first(
+        &self,
+        first: u64,
+        last: u64,
+        bytes: &mut Vec<u8>,
+        write: &mut impl FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(node) = self.traced else {
+            return write_sealed(first, bytes, write);
+        };
+        let (begin, length) = (host_ns(), bytes.len() - PREFIX);
+        let result = write_sealed(first, bytes, write);
+        trace::report(Record::Batch(trace::record::Batch {
+            node,
+            first,
+            last,
+            bytes: length as u64,
+            span: [begin, host_ns()],
+        }));
+        result
     }
 
     // Waits while too much is kept. Returns whether a batch may be written: there is a connection, and there was room
@@ -369,6 +403,10 @@ impl Outbox {
 
     /// Records that the worker has applied the commands up to `number`.
     pub(super) fn applied(&self, number: u64) {
+        if let Some(node) = self.traced {
+            let at = host_ns();
+            trace::report(Record::Applied { node, number, at });
+        }
         let Some(kept) = &self.kept else { return };
         let mut state = kept.state.lock();
         let was_full = state.is_full();

@@ -36,6 +36,7 @@ use super::socket::Dialer;
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
 use crate::config::{Carrier, ServerSettings};
+use crate::trace;
 
 /// A session's node, as other nodes need to know it.
 #[derive(Clone, Debug)]
@@ -145,6 +146,9 @@ impl Session {
         heartbeat::start(&session.core, secret, rhythm, redialer).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
         exit::register(&session.core);
+        if trace::is_on() {
+            trace::name_node(&address, &session.location.name);
+        }
         Ok(session)
     }
 
@@ -276,6 +280,7 @@ impl Session {
             self.core.bulk.send_claimed(&*self.core, claimed);
         }
         let over = || condition() || self.core.is_over();
+        let _waiting = trace::waiting();
         match awaits {
             // A request's caller may hold a lock of its own, which `SessionEvents` might need. So this
             // thread must not read the connection.
@@ -413,6 +418,18 @@ impl Session {
     #[must_use]
     pub fn clock_offset(&self) -> Option<Offset> {
         self.clock.offset()
+    }
+
+    /// The node's clock, for times that are converted later.
+    #[must_use]
+    pub fn clock(&self) -> Arc<NodeClock> {
+        Arc::clone(&self.clock)
+    }
+
+    /// The number of the node in the program's trace.
+    #[must_use]
+    pub fn traced_node(&self) -> u32 {
+        trace::node(self.core.address())
     }
 
     /// The current time of a device on the node's host clock, and the client's own time at about the same

@@ -11,7 +11,10 @@
 //! begins. It would leave the number to the next descriptor. So the guard waits for it, at most [`PATIENCE`]. The
 //! invariant does not hold for the number of a file that stays for longer and is then closed.
 
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -60,6 +63,17 @@ pub(super) fn kept_free() -> KeptFree {
         held.wait_until_filled();
     }
     KeptFree(())
+}
+
+/// Opens a file that the process keeps, for reading and writing. Creates it if it does not exist.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn open_lasting(path: &Path) -> io::Result<File> {
+    let _kept_free = kept_free();
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path)
 }
 
 impl Fillers {

@@ -37,6 +37,7 @@ fn marker(
         ends
     });
     let event = EventSpec {
+        note: None,
         event_type: CL_COMMAND_MARKER,
         wait: Vec::new(),
         hold: Hold::new(),

@@ -9,4 +9,5 @@ mod farewell;
 mod late_calls;
 mod no_threads;
 mod session;
+mod traced;
 mod unwritable_stderr;

@@ -17,6 +17,7 @@ mod say;
 mod session_reports;
 mod signals;
 mod text;
+mod trace_file;
 mod validity;
 
 use std::process::ExitCode;
@@ -65,6 +66,8 @@ macro_rules! verbs {
 verbs! {
     /// Run a program with Causeway's devices
     Run: run,
+    /// Run a program, and write a timeline of its OpenCL calls, queues and transfers
+    Trace: trace,
     /// Show each node with its devices, round-trip time and problems
     Devices: devices,
     /// Check whether the device manager could grant devices now, without taking them

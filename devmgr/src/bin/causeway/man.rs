@@ -71,6 +71,13 @@ pub(crate) fn variables() -> impl Iterator<Item = &'static str> {
 fn sections(page: &str) -> Vec<&'static Section> {
     match page {
         "causeway" => vec![&ENVIRONMENT, &FILES, &STATUS, &SEE_ALSO],
+        "causeway-trace" => vec![
+            &REQUESTS,
+            &ENVIRONMENT,
+            &STATUS_OF_RUN,
+            &EXAMPLES_OF_TRACE,
+            &SEE_ALSO,
+        ],
         "causeway-run" => vec![
             &REQUESTS,
             &ENVIRONMENT,
@@ -173,6 +180,11 @@ const ENVIRONMENT: Section = Section {
             "log filter of the library: debug, info, or for example causeway::lease=debug",
         ),
         (
+            "CAUSEWAY_TRACE",
+            "a file to which the library writes a timeline of the program; %p stands for the process's id. Set by causeway \
+             trace",
+        ),
+        (
             "CAUSEWAY_COMPRESSION, CAUSEWAY_SHARED_MEMORY",
             "0 turns the feature off",
         ),
@@ -269,6 +281,20 @@ const EXAMPLES_OF_RUN: Section = Section {
         (
             "causeway run --json --request 1 -- ./program 2>events",
             "prints the lease's events to standard error, one JSON object per line",
+        ),
+    ],
+};
+
+const EXAMPLES_OF_TRACE: Section = Section {
+    title: "EXAMPLES",
+    entries: &[
+        (
+            "causeway trace --out run.pftrace -- ./program",
+            "writes a file that https://ui.perfetto.dev shows, without sending it anywhere",
+        ),
+        (
+            "causeway trace --json --out run.json -- ./program",
+            "writes Chrome's format, for chrome://tracing and for scripts",
         ),
     ],
 };

@@ -7,7 +7,7 @@
 //! code, or by its signal.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
@@ -29,10 +29,21 @@ use crate::request_options::{self, RequestOptions, Terms};
 use crate::say::say;
 use crate::session_reports::SessionReports;
 use crate::signals::{self, Came, end_as, end_by};
+use crate::trace_file::{Format, TraceFile};
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
+    /// Write a timeline to this file, as `causeway trace` does; Chrome's format if it ends in .json
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    program: Program,
+}
+
+/// The program that runs, and the devices that it gets.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Program {
     /// Show the system's own platforms to the program too
     #[arg(long)]
     with_local: bool,
@@ -86,13 +97,42 @@ enum End {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
-    match start(arguments, context)? {
+    let trace = arguments.trace.as_deref();
+    let trace = trace.map(|path| (path, Format::of(path)));
+    run_program(&arguments.program, trace, context)
+}
+
+/// Runs the program, and writes a trace of it to a file.
+pub(crate) fn run_program(
+    program: &Program,
+    trace: Option<(&Path, Format)>,
+    context: &Context,
+) -> Outcome {
+    let begin = |(path, format)| TraceFile::begin(path, format);
+    let trace = trace.map(begin).transpose();
+    let trace = trace.map_err(|failure| failure.code(FAILED))?;
+    let end = start(program, trace.as_ref(), context)?;
+    if let Some(trace) = trace {
+        trace.end(context.json());
+    }
+    match end {
         End::Program(status) => Ok(end_as(status)),
         End::Signal(number) => Ok(end_by(number)),
     }
 }
 
-fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
+impl Program {
+    /// The program's name, as it was given.
+    pub(crate) fn name(&self) -> &OsStr {
+        &self.command[0]
+    }
+}
+
+fn start(
+    arguments: &Program,
+    trace: Option<&TraceFile>,
+    context: &Context,
+) -> Result<End, Failure> {
     if let Some(option) = arguments.command[0]
         .to_str()
         .filter(|word| word.starts_with('-'))
@@ -123,6 +163,9 @@ fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
     if arguments.survive {
         command.env("CAUSEWAY_REEXECUTE", "1");
     }
+    if let Some(trace) = trace {
+        trace.ask_of(&mut command);
+    }
     // The daemon runs until this function returns.
     let _private = match &options {
         Some(_) => None,
@@ -149,7 +192,10 @@ fn start(arguments: &Arguments, context: &Context) -> Result<End, Failure> {
 /// directory.
 fn whole_paths(context: &Context) -> Vec<(&'static str, PathBuf)> {
     let mut said: HashMap<_, _> = context.variables().into_iter().collect();
-    let named = FILE_VARIABLES.into_iter().filter_map(|name| {
+    let names = FILE_VARIABLES
+        .into_iter()
+        .chain([causeway::trace::VARIABLE]);
+    let named = names.filter_map(|name| {
         let value = said.remove(name).or_else(|| std::env::var_os(name))?;
         let is_relative = !value.is_empty() && Path::new(&value).is_relative();
         // Without a working directory, the path stays as it is.
@@ -159,7 +205,7 @@ fn whole_paths(context: &Context) -> Vec<(&'static str, PathBuf)> {
     named.collect()
 }
 
-fn settings(arguments: &Arguments, context: &Context) -> Settings {
+fn settings(arguments: &Program, context: &Context) -> Settings {
     let mut variables = context.variables();
     variables.extend(
         arguments
@@ -174,7 +220,7 @@ fn settings(arguments: &Arguments, context: &Context) -> Settings {
     Settings::load_with(&variables)
 }
 
-fn options(arguments: &Arguments, settings: &Settings) -> Result<Option<RequestOptions>, Failure> {
+fn options(arguments: &Program, settings: &Settings) -> Result<Option<RequestOptions>, Failure> {
     let options = RequestOptions::of(arguments.request.as_deref(), settings)?;
     // The devices of an inherited lease need no waiting.
     let has_none = options.is_none() && settings.lease.is_none();
@@ -209,7 +255,7 @@ fn reports(vendors: &Vendors, command: &mut Command) -> Result<SessionReports, F
 
 /// Leases devices, runs the program with them, and releases them.
 async fn lease(
-    arguments: &Arguments,
+    arguments: &Program,
     context: &Context,
     settings: &Settings,
     options: &RequestOptions,

@@ -14,6 +14,7 @@ mod repeating;
 mod run;
 pub(crate) mod running;
 mod secrets;
+mod traced;
 mod waiting;
 
 use std::ffi::OsString;

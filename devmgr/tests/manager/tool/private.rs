@@ -12,7 +12,7 @@ use super::super::real_node::{library, programs};
 use super::{Tool, said};
 
 /// A machine with this number of devices.
-fn machine(devices: u32) -> Tool {
+pub(super) fn machine(devices: u32) -> Tool {
     let programs = programs();
     let tool = Tool::of("ann");
     let vendors = tool.home().join("vendors");

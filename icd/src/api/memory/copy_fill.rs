@@ -32,6 +32,7 @@ pub(in crate::api) fn enqueue(
         hold,
         finisher: None,
         visible: events.wants_event(),
+        note: None,
     };
     let command = Command::Node(command.unwrap_or(NodeCommand::Nothing));
     events.give(queue.enqueue(Enqueue { command, event })?.event);

@@ -103,6 +103,7 @@ fn enqueue_map(
         hold: smallvec![buffer.clone()],
         finisher: dropping(map.place),
         visible: wants_event,
+        note: None,
     };
     Ok(Some(queue.enqueue(Enqueue { command, event })?.event))
 }
@@ -199,6 +200,7 @@ pub(in crate::api) fn unmap_on(
         hold: smallvec![buffer.clone()],
         finisher: dropping(unmap.place),
         visible: events.wants_event(),
+        note: None,
     };
     let unmapped = queue.enqueue(Enqueue {
         command,

@@ -48,6 +48,7 @@ pub(crate) fn clEnqueueMigrateMemObjects(
         hold: buffers.clone().into(),
         finisher: None,
         visible: events.wants_event(),
+        note: None,
     };
     let command = Command::Node(NodeCommand::Migrate { buffers, flags });
     events.give(queue.enqueue(Enqueue { command, event })?.event);

@@ -136,6 +136,7 @@ pub(in crate::api) fn enqueue_on(
         hold,
         finisher: None,
         visible: wants_event,
+        note: None,
     };
     let enqueue = || queue.enqueue(Enqueue { command, event });
     // Only writes whose bytes travel inside of the command can return early: their bytes are copied at once.

@@ -29,6 +29,7 @@ fn enqueue_copy(
         hold,
         finisher: None,
         visible: blocking || events.wants_event(),
+        note: None,
     };
     let stub = queue.enqueue(Enqueue { command, event })?.event;
     if blocking {

@@ -313,6 +313,7 @@ impl CommandBuffer {
             hold,
             finisher: dropping(keep),
             visible,
+            note: None,
         };
         let command = Command::Node(NodeCommand::Replay(replay));
         Ok(queue.enqueue(Enqueue { command, event })?.event)

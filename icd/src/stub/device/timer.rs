@@ -56,7 +56,7 @@ pub fn device_and_host(device: &Arc<Device>) -> ClResult<(u64, u64)> {
 
 /// Reads the nodes' clocks for a new queue that profiles, because its times will be needed.
 pub fn prepare(queue: &Queue) {
-    if queue.is_profiling() {
+    if queue.records_times() {
         // Commands may have parts on every site.
         for site in queue.context().sites() {
             site.session().read_clock(next_request);
@@ -67,7 +67,7 @@ pub fn prepare(queue: &Queue) {
 /// Returns the time of an enqueue; 0 if the queue does not profile. The time is not before any device time
 /// that the application has read, which may be ahead by the error of the node's clock.
 pub(in crate::stub) fn stamp(queue: &Queue) -> u64 {
-    if queue.is_profiling() {
+    if queue.records_times() {
         host_ns().max(READ.load(Ordering::Relaxed))
     } else {
         0
@@ -96,7 +96,12 @@ fn session_of(queue: &Queue) -> &Arc<Session> {
     queue.context().site_of(queue.device()).session()
 }
 
-fn moments(queued: u64, told: [u64; 5], offset: Offset, first: Option<u64>) -> [u64; 5] {
+pub(in crate::stub) fn moments(
+    queued: u64,
+    told: [u64; 5],
+    offset: Offset,
+    first: Option<u64>,
+) -> [u64; 5] {
     let [_, submitted, started, ended, completed] = told.map(|ns| offset.apply(ns));
     let started = started.min(ended).min(first.unwrap_or(u64::MAX));
     let submitted = submitted.min(started);

@@ -74,7 +74,7 @@ impl Sequence {
             return Err(Status::DEVICE_NOT_AVAILABLE);
         }
         self.look_at_routes();
-        self.profiling = queue.is_profiling();
+        self.profiling = queue.records_times();
         let issue = Issue {
             queue: &queue,
             event: &event,

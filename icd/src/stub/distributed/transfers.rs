@@ -14,12 +14,13 @@ use super::sequence::{QueuePurpose, Sequence};
 use crate::coherence::{Place, Plan, SiteIndex, Transfer, TransferEvents};
 use crate::error::ClResult;
 use crate::shadow;
-use crate::stub::event::End;
+use crate::stub::event::{End, transfer_enqueued};
 use crate::stub::memory::host_ranges::{HostRanges, HostWrite};
 use crate::stub::memory::transfer::land;
 use crate::stub::queue::command::HostTransfer;
 use crate::stub::queue::encoded::Encoded;
 use crate::stub::{Buffer, Event, Hold, Site, server::peer};
+use crate::trace;
 use crate::transport::HostRegion;
 
 /// The events of a plan's transfers, in the order of the plan.
@@ -127,6 +128,12 @@ impl Sequence {
         let buffer = self.buffer(transfer.buffer)?;
         let link = peer::link(from.link(), to.link())?;
         let bytes = transfer.region.packed_length();
+        if trace::is_on() {
+            let name = |site: &Site| site.session().location().name.clone();
+            let from_node = format!("from {}", name(from));
+            transfer_enqueued(received, to, from_node.into(), bytes);
+            transfer_enqueued(sent, from, format!("to {}", name(to)).into(), bytes);
+        }
         let region = Some(transfer.region.to_wire());
         let wait = self.list([], &transfer.destination_waits, to)?;
         let receive = Operation::ReceiveRegion(ReceiveRegion {
@@ -150,6 +157,10 @@ impl Sequence {
 
     // Sends bytes of the client's copy to a site.
     fn upload(&mut self, transfer: &Transfer, to: &Arc<Site>, event: &Arc<Event>) -> ClResult {
+        if trace::is_on() {
+            let bytes = transfer.region.packed_length();
+            transfer_enqueued(event, to, "from the client's copy".into(), bytes);
+        }
         let buffer = self.buffer(transfer.buffer)?;
         let wait = self.list([], transfer.waits(), to)?;
         let host = buffer.client_bytes(transfer.region)?;
@@ -166,6 +177,10 @@ impl Sequence {
 
     // Brings bytes from a site to the client's copy.
     fn download(&mut self, transfer: &Transfer, from: &Arc<Site>, event: &Arc<Event>) -> ClResult {
+        if trace::is_on() {
+            let bytes = transfer.region.packed_length();
+            transfer_enqueued(event, from, "to the client's copy".into(), bytes);
+        }
         let buffer = self.buffer(transfer.buffer)?;
         let wait = self.list([], transfer.waits(), from)?;
         let host = buffer.client_bytes(transfer.region)?;

@@ -24,10 +24,11 @@ use super::{Dispatch, Kernel, KernelState, Limits, Range, put};
 use crate::coherence::{Access, ArgumentKind};
 use crate::config::Settings;
 use crate::error::{ClResult, Status, require};
-use crate::stub::event::EventSpec;
+use crate::stub::event::{EventSpec, Note};
 use crate::stub::memory::pipe::has_pipes;
 use crate::stub::queue::encoded::{Argument, Encoded};
 use crate::stub::{Buffer, Command, Device, Enqueue, Event, Hold, NodeCommand, Queue, Site};
+use crate::trace;
 
 /// A launch about to be enqueued. The kernel's arguments are locked meanwhile.
 pub struct Launch<'a> {
@@ -145,11 +146,16 @@ impl Launch<'_> {
             hold: Hold::new(),
             finisher: None,
             visible,
+            note: None,
         };
         if queue.context().is_distributed() {
             event.hold.clone_from(&self.buffers);
             let command = Command::Node(NodeCommand::Launch(self.capture(range)?));
             return Ok(queue.enqueue(Enqueue { command, event })?.event);
+        }
+        if trace::is_on() {
+            let name = Some(self.kernel.signature.name.clone());
+            event.note = Some(Box::new(Note { name, bytes: None }));
         }
         // The fast path: the message is encoded from the kernel's own arguments, without a snapshot.
         let site = queue.site();

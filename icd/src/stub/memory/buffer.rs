@@ -346,6 +346,7 @@ impl Buffer {
             hold: smallvec![self.clone()],
             finisher: None,
             visible: false,
+            note: None,
         };
         let written = queue.enqueue(Enqueue { command, event })?;
         written.event.outcome()

@@ -49,6 +49,7 @@ pub fn nothing(
         hold,
         finisher,
         visible,
+        note: None,
     };
     let command = Command::Node(NodeCommand::Nothing);
     Ok(queue.enqueue(Enqueue { command, event })?.event)

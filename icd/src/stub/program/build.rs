@@ -29,9 +29,11 @@ use super::{
     Build, Origin, Program, ProgramState, Traits, headers, log_lines, program_answer, told_build,
 };
 use crate::error::{ClResult, Status, fail, require};
+use crate::host_clock::host_ns;
 use crate::stub::kernel::Signature;
 use crate::stub::server::ask::{Answered, Receiver, ask_all, ask_each};
 use crate::stub::{Context, Device, Site, event::callbacks, next_id};
+use crate::trace::{self, record::Record};
 
 /// Called on the callback thread when a build has ended, with success or failure.
 pub type BuildNotify = Box<dyn FnOnce(&Arc<Program>) + Send>;
@@ -171,7 +173,10 @@ impl Program {
             source: prepared.source.clone(),
             failure,
         };
-        let ask = |place: usize, receiver| self.ask(&sites[place], &prepared, receiver);
+        let ask = |place: usize, receiver| {
+            let receiver = prepared.traced(&sites[place], receiver);
+            self.ask(&sites[place], &prepared, receiver)
+        };
         let Some(notify) = notify else {
             let answers = ask_all(&sites, ask);
             return self.finish(&build, answers);
@@ -457,6 +462,24 @@ enum Task {
 }
 
 impl PreparedBuild {
+    // The receiver of a site's answer, which also reports the build to the program's trace.
+    fn traced(&self, site: &Site, receiver: Receiver) -> Receiver {
+        if !trace::is_on() {
+            return receiver;
+        }
+        let name = match &self.task {
+            Task::Build { .. } => "build",
+            Task::Compile { .. } => "compile",
+            Task::Link { .. } => "link",
+        };
+        let (node, begin) = (site.session().traced_node(), host_ns());
+        Box::new(move |answer| {
+            let span = [begin, host_ns()];
+            trace::report(Record::Build { node, name, span });
+            receiver(answer);
+        })
+    }
+
     // The indices of a site's devices, as the site knows them.
     fn devices_of(&self, site: &Site) -> Vec<u32> {
         let own = self.devices.iter().filter(|device| site.has(device));

@@ -24,7 +24,7 @@ use cl_headers::types::CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
 use crate::coherence::{Access, MapKind};
 use crate::error::ClResult;
 use crate::stub::command_buffer::{self, Replay};
-use crate::stub::event::EventSpec;
+use crate::stub::event::{EventSpec, Note};
 use crate::stub::kernel::{self, Snapshot};
 use crate::stub::queue::encoded::Encoded;
 use crate::stub::{Buffer, Event, Site};
@@ -195,6 +195,35 @@ impl Command {
             Command::Map(map) => map.fetches,
             _ => false,
         }
+    }
+}
+
+impl Command {
+    /// Returns what the program's trace says of the command.
+    pub(in crate::stub) fn note(&self) -> Note {
+        let bytes = match self {
+            Command::Read(transfer) | Command::Write(transfer) | Command::Unmap(transfer) => {
+                Some(transfer.region.packed_length())
+            }
+            Command::Map(map) => map.fetches.then(|| map.transfer.region.packed_length()),
+            Command::HostCopy { to, .. } => Some(to.length()),
+            Command::Node(
+                NodeCommand::Copy {
+                    source: (_, region),
+                    ..
+                }
+                | NodeCommand::Fill { region, .. }
+                | NodeCommand::FillImage { region, .. },
+            ) => Some(region.packed_length()),
+            Command::Node(_) => None,
+        };
+        let name = match self {
+            Command::Node(NodeCommand::Launch(launch)) => {
+                Some(launch.kernel().signature().name.clone())
+            }
+            _ => None,
+        };
+        Note { name, bytes }
     }
 }
 

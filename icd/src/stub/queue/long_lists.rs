@@ -45,6 +45,7 @@ impl Queue {
                     // The last command waits for these parts, and nothing can wait for an unobserved
                     // command.
                     visible: true,
+                    note: None,
                 },
             };
             Ok(self.enqueue(part)?.event)
@@ -73,6 +74,7 @@ impl Queue {
                     hold: Hold::new(),
                     finisher: None,
                     visible: false,
+                    note: None,
                 },
             };
             Ok(self.enqueue(marker)?.event)

@@ -68,6 +68,10 @@ impl Platform {
                 let is_configured = !settings.servers.is_empty() || settings.lease.is_some();
                 is_configured.then(|| {
                     crate::config::log::init();
+                    crate::trace::init(transport::open_lasting);
+                    if crate::trace::is_on() {
+                        transport::end_trace_at_end();
+                    }
                     Arc::new(Platform {
                         binding: Binding::default(),
                         settings,

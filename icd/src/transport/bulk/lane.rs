@@ -297,7 +297,9 @@ fn handle_data(
     match destination {
         Destination::Memory(target) => {
             owner.bulk().gauge.begin(Direction::In, Instant::now());
+            let begun = owner.bulk().begin_traced();
             let received = target.receive(stream, offset, length, scratch);
+            owner.bulk().trace(begun, transfer, length, Direction::In);
             owner
                 .bulk()
                 .gauge
@@ -580,7 +582,9 @@ fn send(
     };
     writing.set_pace(owner, lane.stream());
     owner.bulk().gauge.begin(Direction::Out, Instant::now());
+    let begun = owner.bulk().begin_traced();
     let sent = send_chunk(lane, header, source, writing);
+    owner.bulk().trace(begun, event, length, Direction::Out);
     owner
         .bulk()
         .gauge

@@ -36,12 +36,15 @@ use self::memory::HostRegion;
 use self::relay::{Piece, Relay, Relays, Side};
 pub(super) use self::table::Memory;
 use self::table::{Chunk, Keep, Table};
-use super::gauge::Gauge;
+use super::gauge::{Direction, Gauge};
 use super::rails::Rails;
 use super::socket::{Dialer, RAIL_LIMIT};
 use super::thread;
 use crate::config::Compression;
+use crate::host_clock::host_ns;
 use crate::thread::Stack;
+use crate::trace;
+use crate::trace::record::{Moved, Record};
 
 /// Time limit for a lane to leave the application's memory once its socket is shut. The lane only has to
 /// return from a system call, which the shutdown ends.
@@ -375,6 +378,25 @@ impl Bulk {
             memory: outcome.memory,
             _keep: outcome.uploaded,
         }
+    }
+
+    // ---- the program's trace ---------------------------------------------------------
+
+    // The moment at which a chunk begins to cross, if the program is traced.
+    fn begin_traced(&self) -> Option<u64> {
+        trace::is_on().then(host_ns)
+    }
+
+    // Reports a chunk that has crossed.
+    fn trace(&self, begun: Option<u64>, event: EventId, bytes: u64, way: Direction) {
+        let Some(begun) = begun else { return };
+        trace::report(Record::Moved(Moved {
+            node: trace::node(&self.dialer.address),
+            event: event.0,
+            is_out: way == Direction::Out,
+            bytes,
+            span: [begun, host_ns()],
+        }));
     }
 
     // ---- between workers -----------------------------------------------------------

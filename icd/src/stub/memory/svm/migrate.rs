@@ -57,6 +57,7 @@ pub fn migrate(
         hold: Hold::from(&*buffers),
         finisher: None,
         visible: wants_event,
+        note: None,
     };
     let command = Command::Node(NodeCommand::Migrate { buffers, flags });
     Ok(queue.enqueue(Enqueue { command, event })?.event)
@@ -92,6 +93,7 @@ fn fill(
             });
         })),
         visible: true,
+        note: None,
     };
     let command = Command::Read(read);
     Ok(queue.enqueue(Enqueue { command, event })?.event)
