@@ -14,6 +14,7 @@
 //! compression = "off"            # or "lz4"
 //! answer_limit = "3s"            # timeout for a node that has accepted the connection
 //!
+//! [discovery]                    # with `discover = true`: see `discovery`
 //! [tls]                          # see `security`
 //! [manager]                      # this and [[request]]: see `leasing`
 //! ```
@@ -28,8 +29,11 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
-use super::tables::{ServerTable, Time, TlsTable};
-use super::{Address, BadAddress, MOST_ADDRESSES, Problem, ServerSettings, Settings, TlsSettings};
+use super::tables::{DiscoveryTable, ServerTable, Time, TlsTable};
+use super::{
+    Address, BadAddress, DiscoverySettings, MOST_ADDRESSES, NamePattern, Problem, ServerSettings,
+    Settings, TlsSettings,
+};
 
 /// The file that is being read.
 pub(super) struct File<'a> {
@@ -72,6 +76,15 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
             "restart" => file
                 .entry(value, "restart", "the key is ignored")
                 .map(|Time(time)| settings.restart = Some(time)),
+            "discover" => file
+                .entry(value, "discover", "the key is ignored")
+                .map(|is_on| settings.discover = is_on),
+            "discovery" => {
+                let read = file.discovery(value, &mut settings.discovery);
+                // A name that cannot be read may be the one that keeps a token from others.
+                settings.discovery.is_broken |= read.is_err() || !unreadable.is_empty();
+                read
+            }
             "tls" => {
                 let read = file.tls(value);
                 settings.tls = read.as_ref().cloned().unwrap_or(TlsSettings {
@@ -152,6 +165,20 @@ impl File<'_> {
             let at = at.filter(|at| !at.is_empty()).unwrap_or(place.clone());
             self.wrong(at, &format!("{name}: {error}; {effect}"))
         })
+    }
+
+    fn discovery(&self, value: Value<'_>, into: &mut DiscoverySettings) -> Result<(), Problem> {
+        let (whole, effect) = (
+            value.span(),
+            "no node that is found is used until it is corrected",
+        );
+        let table: DiscoveryTable = self.entry(value, "[discovery]", effect)?;
+        let names = table.names.into_iter().flatten().map(|name| name.parse());
+        let names: Result<Vec<NamePattern>, String> = names.collect();
+        into.insecure = table.insecure.unwrap_or(false);
+        into.names =
+            names.map_err(|error| self.wrong(whole, &format!("[discovery]: {error}; {effect}")))?;
+        Ok(())
     }
 
     fn tls(&self, value: Value<'_>) -> Result<TlsSettings, Problem> {

@@ -11,7 +11,8 @@
 //! (`a:7079,b`) overrides the set of servers; settings of `servers.toml` for one of them still apply. For
 //! all servers, `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory`, `CAUSEWAY_ISOLATED` (`0` or
 //! `1`) overrides `isolated`, `CAUSEWAY_COMPRESSION` (`lz4` or `off`) overrides `compression`, and
-//! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`, `CAUSEWAY_RESUME` (`0s`) `resume`, and `CAUSEWAY_RESTART` (`10min`) `restart`. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
+//! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`, `CAUSEWAY_RESUME` (`0s`) `resume`, and `CAUSEWAY_RESTART` (`10min`) `restart`.
+//! `CAUSEWAY_DISCOVER` (`0` or `1`) overrides `discover`. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
 //! to it ([`LeaseSettings`]) come from the same places. A program with more rights than its user (setuid)
 //! reads place 4 only. Inside a daemon ([`causeway_proto::RECURSION_GUARD`]) there are no servers.
 //!
@@ -19,6 +20,7 @@
 //! dropped.
 
 mod address;
+mod discovery;
 mod file;
 mod leasing;
 mod list;
@@ -36,6 +38,7 @@ use std::time::Duration;
 
 pub use address::{Address, BadAddress};
 pub use causeway_proto::span::{BadDuration, duration, wait};
+pub use discovery::{DiscoverySettings, NamePattern, NotUsed};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
 use serde::Deserialize;
@@ -68,6 +71,10 @@ pub struct Settings {
     pub manager: Option<ServerSettings>,
     /// The request to the manager. Without one, the manager is not contacted.
     pub lease: Option<LeaseSettings>,
+    /// Whether nodes are looked for on this host's networks: `discover`.
+    pub discover: bool,
+    /// Which of the nodes that are found are used, and how.
+    pub discovery: DiscoverySettings,
     /// What is wrong in the configuration, one problem per line.
     pub problems: Vec<Problem>,
     // The lease settings of the files, until all files have been read.
@@ -86,6 +93,8 @@ impl Default for Settings {
             tls: TlsSettings::default(),
             manager: None,
             lease: None,
+            discover: false,
+            discovery: DiscoverySettings::default(),
             problems: Vec::new(),
             draft: leasing::Draft::default(),
         }
