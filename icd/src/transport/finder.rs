@@ -50,6 +50,8 @@ pub struct Snapshot {
     pub interfaces: Interfaces,
     /// Whether port 5353 could be had.
     pub has_shared_port: bool,
+    /// Whether the question has come back to this host, as multicast does. Known when the question is over.
+    pub hears_itself: bool,
     /// Why no question could be asked.
     pub fault: Option<String>,
 }
@@ -127,7 +129,10 @@ fn search(shared: &Shared, cas: Vec<causeway_discovery::CaDigest>) -> Result<(),
         match search.step(until).map_err(|error| error.to_string())? {
             Step::New => shared.tell(&search, true),
             Step::Nothing => {}
-            Step::Over => return Ok(()),
+            Step::Over => {
+                shared.tell(&search, false);
+                return Ok(());
+            }
         }
     }
 }
@@ -143,6 +148,7 @@ impl Shared {
             found,
             interfaces: search.interfaces().clone(),
             has_shared_port: search.has_shared_port(),
+            hears_itself: search.hears_itself(),
             fault: None,
         };
         drop(state);

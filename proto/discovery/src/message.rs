@@ -107,15 +107,46 @@ impl Records {
     }
 }
 
-/// Returns the instance of `INSTANCE.SERVICE`, which is one label and may contain dots. Names are shown to people and
-/// compared with certificates, so only the characters of host names are accepted.
+/// Returns the instance of `INSTANCE.SERVICE`. It is one label, which may contain dots. Some responders make a label of
+/// each part between dots, which is accepted, too. Names are shown to people and compared with certificates, so only the
+/// characters of host names are accepted.
 fn instance_of(name: &Name, service: &Name) -> Option<String> {
-    let mut labels = name.iter();
-    let instance = labels.next()?;
-    if name.base_name().to_lowercase() != *service {
+    let labels: Vec<&[u8]> = name.iter().collect();
+    let at = labels.len().checked_sub(service.iter().count())?;
+    let (instance, rest) = labels.split_at(at);
+    if !rest
+        .iter()
+        .zip(service.iter())
+        .all(|(one, other)| one.eq_ignore_ascii_case(other))
+    {
         return None;
     }
-    let text = std::str::from_utf8(instance).ok()?.to_ascii_lowercase();
+    let text = String::from_utf8(instance.join(&b'.'))
+        .ok()?
+        .to_ascii_lowercase();
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     (!text.is_empty() && text.bytes().all(is_usual)).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_what_precedes_the_service() {
+        let service = Name::from_ascii(SERVICE).unwrap();
+        let instance = |name: Name| instance_of(&name, &service);
+        let one = service.prepend_label("GPU1.lab".as_bytes()).unwrap();
+        assert_eq!(instance(one).as_deref(), Some("gpu1.lab"));
+        let name = |text: &str| Name::from_ascii(text).unwrap();
+        for (text, expected) in [
+            ("gpu1.lab._Causeway._TCP.local.", Some("gpu1.lab")),
+            ("_causeway._tcp.local.", None),
+            ("local.", None),
+            (".", None),
+            ("gpu1._other._tcp.local.", None),
+        ] {
+            assert_eq!(instance(name(text)).as_deref(), expected, "{text}");
+        }
+    }
 }

@@ -20,7 +20,7 @@ impl Default for Patience {
         Patience {
             first: Duration::from_millis(600),
             after: Duration::from_millis(150),
-            most: Duration::from_secs(1),
+            most: Duration::from_millis(800),
         }
     }
 }
@@ -47,6 +47,6 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(wait.until(asked, None), asked + ms(600));
         assert_eq!(wait.until(asked, Some(asked + ms(20))), asked + ms(170));
-        assert_eq!(wait.until(asked, Some(asked + ms(990))), asked + ms(1000));
+        assert_eq!(wait.until(asked, Some(asked + ms(790))), asked + ms(800));
     }
 }

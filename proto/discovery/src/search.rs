@@ -66,6 +66,7 @@ pub struct Search {
     repeat_at: Option<Instant>,
     asked: Instant,
     has_shared_port: bool,
+    hears_itself: bool,
 }
 
 #[derive(Debug)]
@@ -102,6 +103,7 @@ impl Search {
             repeat_at: Some(asked + REPEATED_AFTER),
             asked,
             has_shared_port,
+            hears_itself: false,
         };
         match search.ask() {
             Ok(()) => Ok(search),
@@ -119,6 +121,12 @@ impl Search {
     #[must_use]
     pub fn has_shared_port(&self) -> bool {
         self.has_shared_port
+    }
+
+    /// Whether a question of this host has come back to it, as multicast does.
+    #[must_use]
+    pub fn hears_itself(&self) -> bool {
+        self.hears_itself
     }
 
     /// Everything found so far, ordered by name, then uuid.
@@ -202,9 +210,20 @@ impl Search {
                 .collector
                 .hear(&packet[..length], source, asking.interface);
             is_new |= heard == Heard::New;
+            self.hears_itself |= is_question(&packet[..length])
+                && self
+                    .interfaces()
+                    .0
+                    .iter()
+                    .any(|of| of.address == source.ip());
         }
         is_new
     }
+}
+
+/// Whether a packet is a question: the first bit of its flags says so.
+fn is_question(packet: &[u8]) -> bool {
+    packet.get(2).is_some_and(|flags| flags & 0x80 == 0)
 }
 
 /// The interfaces to ask on: numbers, and whether by IPv6.

@@ -4,6 +4,8 @@
 //! Invariant: only nodes that a program may dial are dialled. So a stranger gets nothing of the user but the beginning of
 //! a TLS handshake.
 
+mod written;
+
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,9 @@ use crate::text::printable_lines;
 /// Arguments of `discover`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
+    /// Add the nodes that programs use to servers.toml, so that they are used without discovery
+    #[arg(long, conflicts_with = "watch")]
+    write: bool,
     /// Go on, and print the list again when it has changed
     #[arg(long)]
     watch: bool,
@@ -51,6 +56,9 @@ struct Shown {
     used: bool,
     /// Why programs do not use it.
     reason: Option<String>,
+    /// The settings of a server that programs use.
+    #[serde(skip)]
+    reached: Option<ServerSettings>,
     /// Its addresses.
     addresses: Vec<At>,
 }
@@ -88,6 +96,9 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             context.print(&shown, |shown| text(shown, &snapshot))?;
             before = Some(state);
         }
+        if arguments.write {
+            write(&settings, &shown)?;
+        }
         if !arguments.watch {
             return Ok(match shown.iter().any(|of| of.used) {
                 true => ExitCode::SUCCESS,
@@ -98,6 +109,19 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     }
 }
 
+/// Adds the nodes that are used, and not configured, to `servers.toml`.
+fn write(settings: &Settings, shown: &[Shown]) -> Result<(), Failure> {
+    let new = shown.iter().filter(|of| of.used && !of.configured);
+    let new: Vec<ServerSettings> = new.filter_map(|of| of.reached.clone()).collect();
+    if new.is_empty() {
+        say!("causeway discover: there is no new node to add to servers.toml");
+        return Ok(());
+    }
+    let path = written::add(settings, &new)?;
+    say!("causeway discover: {} gets {} more", path.display(), new.len());
+    Ok(())
+}
+
 /// Dials every address of the nodes that programs may dial.
 fn look(settings: &Settings, snapshot: &Snapshot) -> Vec<Shown> {
     let dialled: Vec<_> = (snapshot.found.iter())
@@ -105,15 +129,15 @@ fn look(settings: &Settings, snapshot: &Snapshot) -> Vec<Shown> {
         .collect();
     let mut targets = Vec::new();
     for (found, server) in snapshot.found.iter().zip(&dialled) {
-        for address in server.iter().flat_map(|server| server.addresses()) {
-            targets.push((
-                Bytes::copy_from_slice(&found.announcement.id),
-                Target::from(ServerSettings {
-                    address: address.clone(),
-                    further: Vec::new(),
-                    ..server.clone().unwrap_or_else(|_| ServerSettings::at(address.clone()))
-                }),
-            ));
+        let Ok(server) = server else { continue };
+        for address in server.addresses() {
+            let at_address = ServerSettings {
+                address: address.clone(),
+                further: Vec::new(),
+                ..server.clone()
+            };
+            let id = Bytes::copy_from_slice(&found.announcement.id);
+            targets.push((id, Target::from(at_address)));
         }
     }
     let mut replies = ask_found(targets, Instant::now() + ANSWER_WITHIN).into_iter();
@@ -132,18 +156,24 @@ fn look(settings: &Settings, snapshot: &Snapshot) -> Vec<Shown> {
             id: found.announcement.id.iter().map(|byte| format!("{byte:02x}")).collect(),
             tls: found.announcement.tls,
             managed: found.announcement.managed,
-            configured: settings.servers.iter().any(|of| is_it(of, found, server.as_ref().ok())),
+            configured: written::is_configured(settings, &found.name, server.as_ref().ok()),
             used: reason.is_none(),
             reason,
+            reached: server.ok().and_then(|server| reached(&server, &replies)),
             addresses,
         }
     });
     shown.collect()
 }
 
-fn is_it(configured: &ServerSettings, found: &Found, server: Option<&ServerSettings>) -> bool {
-    configured.addresses().any(|address| {
-        address.host() == found.name || server.is_some_and(|server| server.is_at(address))
+/// The server with those of its addresses that have answered.
+fn reached(server: &ServerSettings, replies: &[Reply]) -> Option<ServerSettings> {
+    let answered = server.addresses().zip(replies).filter(|(_, reply)| reply.inventory.is_ok());
+    let mut addresses = answered.map(|(address, _)| address.clone());
+    Some(ServerSettings {
+        address: addresses.next()?,
+        further: addresses.collect(),
+        ..server.clone()
     })
 }
 
@@ -216,9 +246,9 @@ fn text(all: &[Shown], snapshot: &Snapshot) -> String {
         facts.extend(of.managed.then_some("managed"));
         facts.extend(of.configured.then_some("configured"));
         facts.extend((!of.tls).then_some("without TLS"));
-        text += &printable_lines(&format!("{} ({}), {}\n", of.name, facts.join(", "), of.id));
+        text += &line(&format!("{} ({}), {}", of.name, facts.join(", "), of.id));
         if let Some(reason) = &of.reason {
-            text += &printable_lines(&format!("  not used: {reason}\n"));
+            text += &line(&format!("  not used: {reason}"));
         }
         for at in &of.addresses {
             let outcome = match (&at.round_trip_us, &at.problem) {
@@ -227,8 +257,12 @@ fn text(all: &[Shown], snapshot: &Snapshot) -> String {
                 (None, None) => "answers".to_owned(),
             };
             let interface = at.interface.as_deref().unwrap_or("?");
-            text += &printable_lines(&format!("  {} on {interface}: {outcome}\n", at.address));
+            text += &line(&format!("  {} on {interface}: {outcome}", at.address));
         }
     }
     text
+}
+
+fn line(text: &str) -> String {
+    printable_lines(text) + "\n"
 }
