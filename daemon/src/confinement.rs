@@ -50,6 +50,9 @@ pub struct Sandbox {
     pub shared_caches: bool,
     /// TCP ports that the worker may connect to; `None`: any port.
     pub connect_ports: Option<Vec<u16>>,
+    /// Whether the process may use UDP. Landlock does not check the ports of datagrams, so a worker with a list of ports
+    /// may not.
+    pub datagrams: bool,
 }
 
 /// A plan cannot be encoded or decoded.
@@ -105,6 +108,7 @@ mod tests {
                 write: vec!["/tmp/x".into(), "/dev/\"quoted\"".into()],
                 shared_caches: true,
                 connect_ports: Some(vec![7079]),
+                datagrams: true,
             }),
         };
         let any_port = Plan {

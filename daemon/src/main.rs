@@ -29,6 +29,9 @@ fn main() -> ExitCode {
     if flags.internal_cards {
         return worker::cards::main();
     }
+    if flags.internal_announce {
+        return worker::announce::main();
+    }
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {

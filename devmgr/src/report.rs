@@ -1,11 +1,13 @@
 //! Reports about configured and leased nodes. The tool prints them as a table or as JSON.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use causeway::config::Settings;
+use bytes::Bytes;
+use causeway::config::{ServerSettings, Settings};
 use causeway::lease::{Enumeration, Lease};
+use causeway::transport::finder::Finder;
 use causeway::transport::manager::NoLease;
-use causeway::transport::{Discovered, Reply, discover};
+use causeway::transport::{Discovered, ENUMERATION_LIMIT, Reply, Target, ask_found, discover};
 use causeway_proto::control::{CardReading, Device, DeviceUse, InfoAnswer, Platform};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
@@ -105,20 +107,42 @@ impl From<DeviceUse> for DeviceUsage {
     }
 }
 
-/// Asks all configured nodes at once. A node has a second to accept the connection, and its
-/// `answer_limit` to answer.
+/// Asks all configured nodes at once, and with `discover` those that announce themselves. A node has a second to accept
+/// the connection, and its `answer_limit` to answer.
 #[must_use]
 pub fn nodes(settings: &Settings) -> Vec<NodeReport> {
-    let mut found = discover(&settings.servers);
+    let mut servers = settings.servers.clone();
+    if settings.discover {
+        servers.extend(announced(settings));
+    }
+    let mut found = discover(&servers);
     // A daemon reads its cards when somebody asks, and answers without waiting for them.
     for _ in 0..ATTEMPTS {
         if !found.iter().any(lacks_cards) {
             break;
         }
         std::thread::sleep(PAUSE);
-        found = discover(&settings.servers);
+        found = discover(&servers);
     }
     found.into_iter().map(node).collect()
+}
+
+/// The nodes that announce themselves and that programs use, with the addresses that lead to them.
+fn announced(settings: &Settings) -> Vec<ServerSettings> {
+    let finder = Finder::new(settings.discovery.like.tls.ca.as_deref());
+    finder.begin();
+    finder.wait();
+    let snapshot = finder.snapshot();
+    let usable = snapshot.found.iter().filter_map(|found| {
+        let server = settings.server_found(found, &snapshot.interfaces).ok()?;
+        let uuid = Bytes::copy_from_slice(&found.announcement.id);
+        Some((uuid, Target::from(server)))
+    });
+    let replies = ask_found(usable.collect(), Instant::now() + ENUMERATION_LIMIT);
+    let right = replies
+        .into_iter()
+        .filter(|(_, reply)| reply.inventory.is_ok());
+    right.map(|(target, _)| target.server).collect()
 }
 
 /// Whether the daemon has not read its cards yet.

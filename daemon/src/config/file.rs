@@ -74,6 +74,9 @@ pub struct Table {
     /// `[survival]`.
     #[serde(default)]
     pub survival: Survival,
+    /// `[discovery]`.
+    #[serde(default)]
+    pub discovery: Discovery,
     /// `[tls]`.
     #[serde(default)]
     pub tls: TlsTable,
@@ -89,6 +92,16 @@ pub struct Table {
     /// `[metrics]`.
     #[serde(default)]
     pub metrics: causeway_serving::watched::Table,
+}
+
+/// The `[discovery]` table: how clients find this node.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Discovery {
+    /// Whether the node announces itself on its networks.
+    pub announce: Option<bool>,
+    /// Interfaces on which it does; default: all.
+    pub interfaces: Option<Vec<String>>,
 }
 
 /// The `[auth]` table: which users are admitted.

@@ -31,6 +31,10 @@ pub struct Flags {
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Vec<String>,
 
+    /// Announce the node on its networks by mDNS, so that clients with `discover = true` find it
+    #[arg(long)]
+    pub announce: bool,
+
     /// Admit clients with a token in this file; each line is SHA256 USER, optionally followed by its last
     /// day
     #[arg(long, value_name = "FILE")]
@@ -137,4 +141,8 @@ pub struct Flags {
     /// Answer questions about cards on the socket on descriptor 0
     #[arg(long, hide = true)]
     pub internal_cards: bool,
+
+    /// Announce the node as the socket on descriptor 0 says
+    #[arg(long, hide = true)]
+    pub internal_announce: bool,
 }

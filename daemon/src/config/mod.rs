@@ -7,6 +7,7 @@
 
 mod address;
 mod build_cache;
+mod discovery;
 pub mod file;
 pub mod flags;
 mod managed;
@@ -20,6 +21,7 @@ mod which;
 
 pub use address::{Advertised, BadAdvertised, parse_advertised};
 pub use build_cache::BuildCacheSettings;
+pub use discovery::{AnnounceSettings, BadAnnounce};
 pub use file::ConfigFile;
 pub use flags::Flags;
 pub use managed::{BadManager, ManagerAddress, ManagerSettings, ShareSettings};

@@ -37,11 +37,12 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices.
+    /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices, and one
+    /// announces the node.
     /// Spare workers count twice, because those with outdated drivers may still be ending while others
     /// start.
     pub fn processes(&self) -> u32 {
-        self.limit + 2 * self.spare_workers + 1
+        self.limit + 2 * self.spare_workers + 2
     }
 }
 

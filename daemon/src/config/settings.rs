@@ -13,6 +13,7 @@ use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 
 use super::address::{Advertised, BadAdvertised, parse_advertised};
 use super::build_cache::{self, BuildCacheSettings};
+use super::discovery::{self, AnnounceSettings, BadAnnounce};
 use super::file::{ConfigFile, Connections, DEFAULT_PATH};
 use super::flags::Flags;
 use super::managed::{self, BadManager, ManagerSettings, ShareSettings};
@@ -33,6 +34,8 @@ pub struct Settings {
     pub private: bool,
     /// Addresses at which other nodes can reach this one; empty: the addresses it listens on.
     pub advertise: Vec<Advertised>,
+    /// How the node announces itself; `None`: not at all.
+    pub announce: Option<AnnounceSettings>,
     /// Whether interfaces other than loopback may be served without TLS and authentication.
     pub insecure: bool,
     /// TLS and authentication.
@@ -128,6 +131,9 @@ pub enum BadSettings {
     /// Invalid settings of TLS or authentication.
     #[error(transparent)]
     Security(#[from] BadSecurity),
+    /// Invalid settings of the announcement.
+    #[error(transparent)]
+    Announce(#[from] BadAnnounce),
     /// Invalid settings of the device manager.
     #[error(transparent)]
     Manager(#[from] BadManager),
@@ -169,13 +175,15 @@ impl Settings {
         let insecure = flags.server.insecure || table.insecure.unwrap_or(false);
         let sessions = sessions::sessions(flags, file)?;
         let (listen, sockets) = listen(flags, file)?;
+        let security = Security::load(flags, file)?;
         let settings = Settings {
             listen,
             sockets,
             private: flags.private,
             advertise: advertise(flags, file)?,
+            announce: discovery::announce(flags, file, &security)?,
             insecure,
-            security: Security::load(flags, file)?,
+            security,
             name: flags
                 .name
                 .clone()
@@ -302,7 +310,7 @@ fn heartbeat(file: &ConfigFile) -> Result<Heartbeat, BadFile> {
     Ok(Heartbeat { interval, limit })
 }
 
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     rustix::system::uname()
         .nodename()
         .to_string_lossy()

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod announcer;
 mod authentication;
 mod builds;
 mod cards;
@@ -62,6 +63,7 @@ use tokio::task::JoinHandle;
 use crate::config::{BadSettings, Settings};
 use crate::sys;
 use accept::Acceptor;
+use announcer::Announcer;
 use builds::Builds;
 use cards::Cards;
 use counts::{Reasons, Refusals};
@@ -97,6 +99,11 @@ pub enum CannotStart {
     /// The settings do not allow a listener that the service manager passed.
     #[error(transparent)]
     Settings(#[from] BadSettings),
+    /// `[discovery] announce` is set, and the daemon listens on loopback only.
+    #[error(
+        "[discovery] announce: the daemon listens on this machine only, so nobody who hears of it could reach it; listen          on another interface (listen = [\"0.0.0.0:7079\"], with [tls] and [auth]), or remove `announce`"
+    )]
+    AnnouncesLoopback,
     /// The folder or the user for worker processes is not available.
     #[error(transparent)]
     WorkerEnvs(#[from] WorkerEnvError),
@@ -146,6 +153,9 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         .iter()
         .map(TcpListener::local_addr)
         .collect::<Result<Vec<_>, _>>()?;
+    if settings.announce.is_some() && addresses.iter().all(causeway_serving::is_loopback) {
+        return Err(CannotStart::AnnouncesLoopback);
+    }
     let parked = settings.parked.as_deref().map(open_parked).transpose()?;
     // `_identity` is the lock on the node's identity, held until the daemon ends.
     let (uuid, _identity) = match &settings.manager {
@@ -174,6 +184,7 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         &node.workers,
         node.managed.as_ref(),
         &node.readiness,
+        node.announcer.as_ref(),
     );
     let outcome = tokio::select! {
         () = until_stopped => Ok(()),
@@ -222,6 +233,8 @@ struct Node {
     workers: Workers,
     /// Managed mode; `None` without a device manager.
     managed: Option<Managed>,
+    /// Announces the node; `None` if it does not announce itself.
+    announcer: Option<Announcer>,
 }
 
 impl Node {
@@ -246,6 +259,7 @@ impl Node {
             sys::group_members,
         )?;
         let processes = Processes::new(settings.logging.clone(), worker_envs);
+        let announcer = Announcer::new(&settings, &addresses, uuid, processes.clone());
         let workers = Workers::new(
             settings.sessions,
             settings.heartbeat,
@@ -279,6 +293,7 @@ impl Node {
             domains: Arc::new(domains),
             workers,
             managed,
+            announcer,
         })
     }
 
@@ -351,7 +366,7 @@ impl Node {
             Arc::clone(&self.domains),
             self.managed.clone(),
             self.workers.clone(),
-            watched_at,
+            (watched_at, self.announcer.clone()),
         )))
     }
 }
@@ -366,7 +381,7 @@ async fn announce(
     domains: Arc<Domains>,
     managed: Option<Managed>,
     workers: Workers,
-    watched_at: Option<SocketAddr>,
+    (watched_at, announcer): (Option<SocketAddr>, Option<Announcer>),
 ) -> Result<(), CannotStart> {
     let known = readiness.current_inventory().await;
     workers.take_back_parked(known.inventory.generation);
@@ -399,6 +414,9 @@ async fn announce(
     // waits only a second for a node's devices.
     listen::announce(&description.addresses, &settings.sockets, watched_at);
     causeway_serving::notify("READY=1");
+    if let Some(announcer) = announcer {
+        announcer.begin();
+    }
     if let Some(managed) = managed {
         tokio::spawn(managed.clone().watch());
         tokio::spawn(time_shares::serve(workers));

@@ -30,6 +30,8 @@ pub(super) enum Role {
     Measure,
     /// Reads the use of cards.
     Cards,
+    /// Announces the node on its networks.
+    Announce,
 }
 
 /// Starts processes, each in an environment of its own.
@@ -61,6 +63,7 @@ impl Processes {
             Role::Probe | Role::Trial => "--internal-probe",
             Role::Measure => "--internal-measure",
             Role::Cards => "--internal-cards",
+            Role::Announce => "--internal-announce",
         };
         let worker_env = self.worker_envs.create()?;
         // This path refers to the running binary even if the file on disk was replaced.

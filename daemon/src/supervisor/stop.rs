@@ -7,6 +7,7 @@ use causeway_serving::notify;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::announcer::Announcer;
 use super::managed::Managed;
 use super::readiness::Readiness;
 use super::workers::Workers;
@@ -54,9 +55,13 @@ impl Signals {
         workers: &Workers,
         managed: Option<&Managed>,
         readiness: &Readiness,
+        announcer: Option<&Announcer>,
     ) {
         let name = self.next().await;
         notify("STOPPING=1");
+        if let Some(announcer) = announcer {
+            announcer.end();
+        }
         // The manager is informed first, so that it grants no device here for a session that would be
         // refused.
         if let Some(managed) = managed {
@@ -98,6 +103,9 @@ impl Signals {
         }
         self.end_workers(workers).await;
         workers.store_builds(STORE_WITHIN).await;
+        if let Some(announcer) = announcer {
+            announcer.ended().await;
+        }
         // This comes after the workers' end, because a lease's end is reported when its last worker has
         // been reaped.
         if let Some(managed) = managed {

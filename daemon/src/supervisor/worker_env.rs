@@ -287,13 +287,23 @@ impl WorkerEnv {
     fn plan(&self, role: Role) -> Plan {
         let settings = &self.worker_envs.0.sandbox;
         let own = self.folder.iter().map(|folder| folder.path().to_owned());
-        let sandbox =
-            (self.worker_envs.are_sandboxed() && !matches!(role, Role::Trial)).then(|| Sandbox {
+        let is_sandboxed = self.worker_envs.are_sandboxed();
+        let sandbox = match role {
+            Role::Trial => None,
+            // This process reads strangers' packets. It needs no files, and no connections.
+            Role::Announce => is_sandboxed.then(|| Sandbox {
+                connect_ports: Some(Vec::new()),
+                datagrams: true,
+                ..Sandbox::default()
+            }),
+            _ => is_sandboxed.then(|| Sandbox {
                 read: settings.read.clone(),
                 write: settings.write.iter().cloned().chain(own).collect(),
                 shared_caches: !self.worker_envs.0.private_caches,
                 connect_ports: settings.connect_ports.clone(),
-            });
+                datagrams: settings.connect_ports.is_none(),
+            }),
+        };
         Plan {
             user: self.user.clone(),
             sandbox,

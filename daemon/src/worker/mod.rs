@@ -10,8 +10,9 @@
 //! threads, and aborts. [`takeovers`] limits how often connections replace each other.
 //!
 //! Other processes serve no session: [`probe`] asks the drivers for the inventory, [`measure`] finds out what a process
-//! takes of a card by itself, and [`cards`] reads the use of cards.
+//! takes of a card by itself, [`cards`] reads the use of cards, and [`announce`] announces the node.
 
+pub mod announce;
 pub(crate) mod bulk;
 pub mod cards;
 mod confine;

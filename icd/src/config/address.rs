@@ -14,7 +14,8 @@ const UNIX: &str = "unix:";
 /// Longest path of a Unix socket's address, in bytes.
 const LONGEST_PATH: usize = 107;
 
-/// A server's address: `name`, `name:port`, `192.0.2.1:7079`, `[::1]:7079`, `[::1]`, `::1`, `unix:/path`.
+/// A server's address: `name`, `name:port`, `192.0.2.1:7079`, `[::1]:7079`, `[::1]`, `::1`, `[fe80::1%eth0]:7079`,
+/// `unix:/path`.
 ///
 /// The default port is [`DAEMON_PORT`]. Two addresses are equal when they name the same host and port, or
 /// the same path.
@@ -54,6 +55,12 @@ impl Address {
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// The host without the interface of a link-local address: certificates do not name interfaces.
+    #[must_use]
+    pub fn host_without_zone(&self) -> &str {
+        self.host.split('%').next().unwrap_or_default()
     }
 
     /// The port. 0 for a Unix socket.
@@ -105,10 +112,20 @@ impl Address {
     fn new(host: &str, port: Option<&str>, default: u16) -> Result<Address, BadAddress> {
         let port = port.map_or(Ok(default), parse_port)?;
         let (host, shown) = if host.contains(':') {
-            let literal: Ipv6Addr = host
-                .parse()
-                .map_err(|_| BadAddress::Host(host.to_owned()))?;
-            (literal.to_string(), format!("[{literal}]:{port}"))
+            let bad = || BadAddress::Host(host.to_owned());
+            let (literal, zone) = match host.split_once('%') {
+                Some((literal, zone)) => (literal, Some(zone)),
+                None => (host, None),
+            };
+            let literal: Ipv6Addr = literal.parse().map_err(|_| bad())?;
+            // Only link-local addresses exist once for each interface.
+            if zone.is_some_and(|zone| !literal.is_unicast_link_local() || !is_interface(zone)) {
+                return Err(bad());
+            }
+            let zone = zone.map(|zone| format!("%{zone}")).unwrap_or_default();
+            let host = format!("{literal}{zone}");
+            let shown = format!("[{host}]:{port}");
+            (host, shown)
         } else if is_name(host) {
             let host = host.to_ascii_lowercase();
             let shown = format!("{host}:{port}");
@@ -122,6 +139,16 @@ impl Address {
             path: None,
             shown,
         })
+    }
+
+    /// The address of a server that is not known yet. Nobody connects to it.
+    pub(super) fn unknown() -> Address {
+        Address {
+            host: String::new(),
+            port: 0,
+            path: None,
+            shown: String::new(),
+        }
     }
 
     fn of_socket(path: &str) -> Result<Address, BadAddress> {
@@ -174,6 +201,12 @@ fn parse_port(text: &str) -> Result<u16, BadAddress> {
     }
 }
 
+/// Whether this can be the name of an interface (`IFNAMSIZ`).
+fn is_interface(zone: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b']' | b',');
+    (1..16).contains(&zone.len()) && zone.bytes().all(known)
+}
+
 fn is_name(host: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     !host.is_empty() && host.len() <= 253 && host.bytes().all(known)
@@ -202,6 +235,26 @@ mod tests {
 
     fn shown(text: &str) -> String {
         text.parse::<Address>().unwrap().to_string()
+    }
+
+    #[test]
+    fn a_link_local_address_may_name_its_interface() {
+        assert_eq!(shown("[fe80::1%eth0]:80"), "[fe80::1%eth0]:80");
+        assert_eq!(shown("fe80::1%br-lan"), "[fe80::1%br-lan]:7079");
+        let address: Address = "[fe80::1%eth0]".parse().unwrap();
+        assert_eq!(
+            (address.host(), address.host_without_zone()),
+            ("fe80::1%eth0", "fe80::1")
+        );
+        for wrong in [
+            "[2001:db8::1%eth0]",
+            "[fe80::1%]",
+            "fe80::1%a/b",
+            "[fe80::1%x%y]",
+            "10.0.0.1%eth0",
+        ] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

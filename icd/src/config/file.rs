@@ -15,6 +15,7 @@
 //! answer_limit = "3s"            # timeout for a node that has accepted the connection
 //!
 //! [survival]                     # see `survival`
+//! [discovery]                    # with `discover = true`: see `discovery`
 //! [tls]                          # see `security`
 //! [manager]                      # this and [[request]]: see `leasing`
 //! ```
@@ -29,8 +30,11 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
-use super::tables::{ServerTable, Time, TlsTable};
-use super::{Address, BadAddress, MOST_ADDRESSES, Problem, ServerSettings, Settings, TlsSettings};
+use super::tables::{DiscoveryTable, ServerTable, Time, TlsTable};
+use super::{
+    Address, BadAddress, DiscoverySettings, MOST_ADDRESSES, NamePattern, Problem, ServerSettings,
+    Settings, TlsSettings,
+};
 
 /// The file that is being read.
 pub(super) struct File<'a> {
@@ -76,6 +80,15 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
             "survival" => file
                 .entry(value, "[survival]", "the table is ignored")
                 .map(|survival| settings.survival = survival),
+            "discover" => file
+                .entry(value, "discover", "the key is ignored")
+                .map(|is_on| settings.discover = is_on),
+            "discovery" => {
+                let read = file.discovery(value, &mut settings.discovery);
+                // A name that cannot be read may be the one that keeps a token from others.
+                settings.discovery.is_broken |= read.is_err() || !unreadable.is_empty();
+                read
+            }
             "tls" => {
                 let read = file.tls(value);
                 settings.tls = read.as_ref().cloned().unwrap_or(TlsSettings {
@@ -156,6 +169,20 @@ impl File<'_> {
             let at = at.filter(|at| !at.is_empty()).unwrap_or(place.clone());
             self.wrong(at, &format!("{name}: {error}; {effect}"))
         })
+    }
+
+    fn discovery(&self, value: Value<'_>, into: &mut DiscoverySettings) -> Result<(), Problem> {
+        let (whole, effect) = (
+            value.span(),
+            "no node that is found is used until it is corrected",
+        );
+        let table: DiscoveryTable = self.entry(value, "[discovery]", effect)?;
+        let names = table.names.into_iter().flatten().map(|name| name.parse());
+        let names: Result<Vec<NamePattern>, String> = names.collect();
+        into.insecure = table.insecure.unwrap_or(false);
+        into.names =
+            names.map_err(|error| self.wrong(whole, &format!("[discovery]: {error}; {effect}")))?;
+        Ok(())
     }
 
     fn tls(&self, value: Value<'_>) -> Result<TlsSettings, Problem> {

@@ -12,7 +12,8 @@
 //! all servers, `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory`, `CAUSEWAY_ISOLATED` (`0` or
 //! `1`) overrides `isolated`, `CAUSEWAY_COMPRESSION` (`lz4` or `off`) overrides `compression`, and
 //! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`, `CAUSEWAY_RESUME` (`0s`) `resume`, and `CAUSEWAY_RESTART` (`10min`) `restart`.
-//! `CAUSEWAY_REEXECUTE` (`1`) overrides `reexecute` of [`Survival`]. `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
+//! `CAUSEWAY_REEXECUTE` (`1`) overrides `reexecute` of [`Survival`], and `CAUSEWAY_DISCOVER` (`0` or `1`) `discover`.
+//! `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
 //! to it ([`LeaseSettings`]) come from the same places. A program with more rights than its user (setuid)
 //! reads place 4 only. Inside a daemon ([`causeway_proto::RECURSION_GUARD`]) there are no servers.
 //!
@@ -20,6 +21,7 @@
 //! dropped.
 
 mod address;
+mod discovery;
 mod file;
 mod leasing;
 mod list;
@@ -38,6 +40,7 @@ use std::time::Duration;
 
 pub use address::{Address, BadAddress};
 pub use causeway_proto::span::{BadDuration, duration, wait};
+pub use discovery::{DiscoverySettings, NamePattern, NotUsed};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
 pub use survival::Survival;
@@ -73,6 +76,10 @@ pub struct Settings {
     pub manager: Option<ServerSettings>,
     /// The request to the manager. Without one, the manager is not contacted.
     pub lease: Option<LeaseSettings>,
+    /// Whether nodes are looked for on this host's networks: `discover`.
+    pub discover: bool,
+    /// Which of the nodes that are found are used, and how.
+    pub discovery: DiscoverySettings,
     /// What is wrong in the configuration, one problem per line.
     pub problems: Vec<Problem>,
     // The lease settings of the files, until all files have been read.
@@ -92,6 +99,8 @@ impl Default for Settings {
             tls: TlsSettings::default(),
             manager: None,
             lease: None,
+            discover: false,
+            discovery: DiscoverySettings::default(),
             problems: Vec::new(),
             draft: leasing::Draft::default(),
         }

@@ -23,6 +23,7 @@ const ANSWER_LIMIT: &str = "CAUSEWAY_ANSWER_LIMIT";
 const RESUME: &str = "CAUSEWAY_RESUME";
 const RESTART: &str = "CAUSEWAY_RESTART";
 const REEXECUTE: &str = "CAUSEWAY_REEXECUTE";
+const DISCOVER: &str = "CAUSEWAY_DISCOVER";
 const TOML: &str = "servers.toml";
 const LIST: &str = "servers.list";
 const SYSTEM: &str = "/etc/causeway";
@@ -41,6 +42,7 @@ pub(super) struct Environment {
     pub(super) resume: Option<OsString>,
     pub(super) restart: Option<OsString>,
     pub(super) reexecute: Option<OsString>,
+    pub(super) discover: Option<OsString>,
     /// TLS settings that override those of the files, for all servers.
     pub(super) tls: TlsSettings,
     /// The manager and the request to it.
@@ -90,6 +92,7 @@ impl Environment {
             resume: set(RESUME),
             restart: set(RESTART),
             reexecute: set(REEXECUTE),
+            discover: set(DISCOVER),
             tls: TlsSettings::of(set),
             leasing: Variables::of(set),
             working_directory: Some(PathBuf::from(".")),
@@ -113,6 +116,7 @@ impl Environment {
         for server in &mut settings.servers {
             server.tls.or(&tls);
         }
+        settings.discovery.like.tls = tls.clone();
         settings.tls = tls;
         self.leasing
             .resolve(&mut settings, |path| match self.text_of(path, false) {
@@ -134,6 +138,8 @@ impl Environment {
         self.override_resume(&mut settings);
         self.override_restart(&mut settings);
         self.override_reexecute(&mut settings);
+        let discover = Environment::switch(&mut settings, DISCOVER, self.discover.as_ref());
+        settings.discover = discover.unwrap_or(settings.discover);
         settings
     }
 
@@ -333,10 +339,15 @@ impl Environment {
     }
 }
 
-/// All settings that apply to data connections: those of the servers, and those of the manager for its
-/// nodes.
+/// All settings that apply to data connections: those of the servers, those of the manager for its nodes, and those of
+/// nodes that are found.
 fn all(settings: &mut Settings) -> impl Iterator<Item = &mut ServerSettings> {
-    settings.servers.iter_mut().chain(&mut settings.manager)
+    let found = std::iter::once(&mut settings.discovery.like);
+    settings
+        .servers
+        .iter_mut()
+        .chain(&mut settings.manager)
+        .chain(found)
 }
 
 enum Unread {
@@ -370,6 +381,7 @@ fn overridden(servers: &str, files: Settings) -> Settings {
         problems: files.problems,
         tls: files.tls,
         const_is_read: files.const_is_read,
+        discovery: files.discovery,
         draft: files.draft,
         ..Settings::default()
     };

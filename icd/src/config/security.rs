@@ -28,6 +28,9 @@ pub struct TlsSettings {
     pub token_file: Option<PathBuf>,
     /// The name that the certificate must have. Default: the host of the address.
     pub name: Option<String>,
+    /// Whether the certificate's extended key usage must name servers. So it is for servers that were found, and not
+    /// configured: a user of the same CA cannot pose as one of them.
+    pub servers_only: bool,
     /// Whether some part could not be read. If so, no unencrypted connection may be made.
     pub is_broken: bool,
 }
@@ -51,6 +54,7 @@ impl TlsSettings {
             key: file(KEY),
             token_file: file(TOKEN_FILE),
             name: None,
+            servers_only: false,
             is_broken: false,
         }
     }

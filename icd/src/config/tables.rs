@@ -128,9 +128,18 @@ impl TlsTable {
             key: in_folder(self.key),
             token_file: in_folder(self.token_file),
             name: self.name,
+            servers_only: false,
             is_broken: false,
         }
     }
+}
+
+/// `[discovery]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table; write `[discovery]`")]
+pub(super) struct DiscoveryTable {
+    pub(super) names: Option<Vec<String>>,
+    pub(super) insecure: Option<bool>,
 }
 
 /// The addresses of a server: one, or a list.

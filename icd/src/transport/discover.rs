@@ -9,6 +9,7 @@ use bytes::Bytes;
 use causeway_proto::control::Inventory;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -25,6 +26,9 @@ use crate::config::{Address, ServerSettings};
 pub const LIMIT: Duration = Duration::from_secs(1);
 /// Part of the limit that is reserved for starting and ending the conversation.
 const RESERVE: Duration = Duration::from_millis(30);
+
+/// Most addresses of found nodes that are dialled at the same time.
+const MOST_DIALS: u32 = 64;
 
 /// The result of [`discover`] for one node.
 #[derive(Debug)]
@@ -94,14 +98,49 @@ pub fn ask_by_uuid(nodes: Vec<(Bytes, Target)>, limit: Duration) -> Vec<(Target,
     let found = control::converse(move || {
         in_order(asked, move |(uuid, target)| leading_to(uuid, target, limit))
     });
+    answers(found, &nodes)
+}
+
+type Answers = Vec<Result<(Target, Reply), String>>;
+
+fn answers(found: std::io::Result<Answers>, nodes: &[(Bytes, Target)]) -> Vec<(Target, Reply)> {
     let failed = |error: String| nodes.iter().map(|_| Err(error.clone())).collect();
     let found = found.unwrap_or_else(|error| failed(error.to_string()));
-    let found = found.into_iter().zip(&nodes);
+    let found = found.into_iter().zip(nodes);
     found
         .map(|(found, (_, target))| {
             found.unwrap_or_else(|reason| (target.clone(), unreached(target, reason)))
         })
         .collect()
+}
+
+/// As [`ask_by_uuid`], for nodes that were found: at most [`MOST_DIALS`] addresses are dialled at the same time, in the
+/// order of the nodes. Nodes whose turn has not come until `deadline` are not dialled.
+#[must_use]
+pub fn ask_found(
+    nodes: Vec<(Bytes, Target)>,
+    deadline: std::time::Instant,
+) -> Vec<(Target, Reply)> {
+    let asked = nodes.clone();
+    let turns = Arc::new(Semaphore::new(MOST_DIALS as usize));
+    let found = control::converse(move || {
+        in_order(asked, move |(uuid, target)| {
+            let turns = Arc::clone(&turns);
+            async move {
+                let dials = u32::try_from(target.server.addresses().count());
+                let dials = dials.unwrap_or(MOST_DIALS).min(MOST_DIALS);
+                // The semaphore is not closed.
+                let turn = timeout_at(deadline.into(), turns.acquire_many(dials)).await;
+                let left = deadline.saturating_duration_since(std::time::Instant::now());
+                let Ok(Ok(_turn)) = turn else {
+                    let reply = unreached(&target, "too many nodes were found".to_owned());
+                    return (target, reply);
+                };
+                leading_to(uuid, target, left).await
+            }
+        })
+    });
+    answers(found, &nodes)
 }
 
 // Asks all items at the same time; results are in the order of the items.
@@ -146,7 +185,7 @@ async fn leading_to(uuid: Bytes, mut target: Target, limit: Duration) -> (Target
                 let address = target.server.addresses().nth(reply.rail);
                 let inventory = Err(WireError::Unreachable {
                     address: address.map_or_else(String::new, Address::to_string),
-                    reason: "the address leads to another node than the lease names".to_owned(),
+                    reason: "the address leads to another node".to_owned(),
                 });
                 failures.push(Reply { inventory, ..reply });
             }

@@ -32,6 +32,7 @@ pub mod encode;
 mod ended;
 pub mod events;
 mod exit;
+pub mod finder;
 mod flusher;
 mod fork;
 pub mod gauge;
@@ -71,7 +72,9 @@ pub use bulk::memory::HostRegion;
 pub use bulk::relay::relayed_bytes;
 pub use bulk::rows::Rows;
 pub use causeway_proto::status::WireError;
-pub use discover::{Discovered, LIMIT as ENUMERATION_LIMIT, Reply, ask, ask_by_uuid, discover};
+pub use discover::{
+    Discovered, LIMIT as ENUMERATION_LIMIT, Reply, ask, ask_by_uuid, ask_found, discover,
+};
 pub use encode::EncodeCommand;
 pub use events::SessionEvents;
 pub(crate) use exit::end_trace_at_end;

@@ -62,7 +62,7 @@ impl Credentials {
             return Ok(None);
         };
         let own = server.tls.name.as_deref();
-        let name = own.unwrap_or_else(|| address.host());
+        let name = own.unwrap_or_else(|| address.host_without_zone());
         let handshake = tls.handshake(name).map_err(|error| WireError::Unreachable {
             address: address.to_string(),
             reason: plain(&error),
@@ -111,7 +111,10 @@ fn read(server: &ServerSettings) -> Result<Credentials, Unusable> {
         .map(Token::from_file)
         .transpose()?;
     Ok(Credentials {
-        tls: Some(ClientTls::load(ca, identity)?),
+        tls: Some(match tls.servers_only {
+            true => ClientTls::for_found(ca, identity)?,
+            false => ClientTls::load(ca, identity)?,
+        }),
         token,
     })
 }

@@ -1,6 +1,7 @@
 //! Authentication and encryption: TLS, certificates, tokens.
 //!
 //! - [`ServerTls`], [`ClientTls`]: TLS of a node's or manager's port and of its clients, from PEM files;
+//! - [`CaDigest`]: a short name of a CA, which a node announces;
 //! - [`OwnCertificate`]: the names of a server's own certificate; [`Validity`]: when certificates expire;
 //! - [`SessionCertificate`], [`Fingerprint`], [`pinned`]: a certificate for one session, which the client
 //!   knows by its digest;
@@ -23,6 +24,7 @@ mod asynchronous;
 mod authority;
 mod claim;
 mod client;
+mod digest;
 mod files;
 mod fingerprint;
 mod handshake;
@@ -43,6 +45,7 @@ pub use asynchronous::{SecureStream, secure};
 pub use authority::{Authority, Issued, NotCertified};
 pub use claim::{BadKey, LeaseKey, LeaseVerifier, NotALease, VerifiedLease};
 pub use client::{ClientTls, pinned};
+pub use digest::{CaDigest, ca_digests};
 pub use files::{BadFile, check_own, check_settings, read_secret};
 pub use fingerprint::Fingerprint;
 pub use handshake::{NotSecured, complete};

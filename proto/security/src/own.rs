@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use rustls::pki_types::{CertificateDer, ServerName};
 
+use crate::digest::{self, CaDigest};
 use crate::files::{self, BadFile};
 use crate::validity::{self, Validity};
 
@@ -17,6 +18,8 @@ use crate::validity::{self, Validity};
 pub struct OwnCertificate {
     file: PathBuf,
     der: CertificateDer<'static>,
+    /// The other certificates of the file.
+    chain: Vec<CertificateDer<'static>>,
 }
 
 impl OwnCertificate {
@@ -25,13 +28,14 @@ impl OwnCertificate {
     /// # Errors
     /// [`BadFile`], also if it is not a certificate.
     pub fn load(file: &Path) -> Result<OwnCertificate, BadFile> {
-        let all = files::certificates(file)?;
+        let mut all = files::certificates(file)?.into_iter();
         let none = || BadFile::new(file, "the file contains no certificate in PEM format");
-        let der = all.into_iter().next().ok_or_else(none)?;
+        let der = all.next().ok_or_else(none)?;
         webpki::EndEntityCert::try_from(&der).map_err(|error| BadFile::new(file, error))?;
         Ok(OwnCertificate {
             file: file.to_owned(),
             der,
+            chain: all.collect(),
         })
     }
 
@@ -61,6 +65,16 @@ impl OwnCertificate {
         };
         webpki::EndEntityCert::try_from(&self.der)
             .is_ok_and(|certificate| certificate.verify_is_valid_for_subject_name(&name).is_ok())
+    }
+
+    /// The digest of the CA that signed the certificate, if it is in the certificate's file or in `client_ca`.
+    #[must_use]
+    pub fn ca_digest(&self, client_ca: Option<&Path>) -> Option<CaDigest> {
+        let mut known = self.chain.clone();
+        // An unreadable file is an error elsewhere.
+        let of_clients = client_ca.map(files::certificates);
+        known.extend(of_clients.and_then(Result::ok).into_iter().flatten());
+        digest::of_issuer(&self.der, &known)
     }
 
     /// The present validity of the certificate. `None` if its end cannot be read.

@@ -69,8 +69,7 @@ fn confine() -> Result<Vec<String>, NotConfined> {
     let mut lacking = Vec::new();
     if let Some(sandbox) = &plan.sandbox {
         lacking.extend(files::restrict(sandbox)?);
-        // Landlock does not check the ports of datagrams. So with a list of ports, UDP is denied altogether.
-        lacking.extend(calls::restrict(sandbox.connect_ports.is_none())?);
+        lacking.extend(calls::restrict(sandbox.datagrams)?);
     }
     Ok(lacking)
 }

@@ -4,11 +4,13 @@
 //! - [`local`]: the process's environment, the loader, the `.icd` file, the library, the configuration;
 //! - [`secrets`]: the files of certificates, keys and tokens;
 //! - [`nodes`]: the network, the daemon's version, the node's own OpenCL;
+//! - [`discovery`]: multicast, and the nodes that announce themselves;
 //! - [`manager`]: the device manager, its clock, and the user's identity and leases there; [`exposed`]:
 //!   the parts of its cluster that `--insecure` exposes; [`reach`]: its nodes, from this machine.
 //!
 //! Invariant: the checks change nothing, take no lease, and print no secret.
 
+mod discovery;
 mod exposed;
 mod finding;
 mod local;
@@ -40,6 +42,7 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     findings.extend(local::configuration(&settings));
     findings.extend(secrets::secrets(&settings));
     findings.extend(nodes::nodes(&settings));
+    findings.extend(discovery::discovery(&settings));
     findings.extend(manager::manager(context, &settings));
     context.print(&findings, |findings| findings.iter().map(text).collect())?;
     let healthy = findings

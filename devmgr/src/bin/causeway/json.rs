@@ -3,6 +3,7 @@
 //! | verb | on standard output |
 //! |---|---|
 //! | `devices` | list of [`causeway_devmgr::report::NodeReport`], then what a configured manager offers |
+//! | `discover` | list of nodes and managers, `Shown` in its file; with `--watch` one list for each change |
 //! | `leases` | list of [`Lease`] |
 //! | `queue` | [`Queue`] |
 //! | `request` | [`Fitting`] |

@@ -70,6 +70,8 @@ verbs! {
     Trace: trace,
     /// Show each node with its devices, round-trip time and problems
     Devices: devices,
+    /// Show the nodes that announce themselves on this machine's networks
+    Discover: discover,
     /// Check whether the device manager could grant devices now, without taking them
     Request: request,
     /// Show your leases; administrators see all

@@ -205,6 +205,10 @@ const ENVIRONMENT: Section = Section {
             "how long a program waits for a node whose daemon is started anew, 5min; 0s: not at all",
         ),
         (
+            "CAUSEWAY_DISCOVER",
+            "1 also uses nodes that announce themselves on this machine's networks; see causeway-discover(1)",
+        ),
+        (
             "CAUSEWAY_ANSWER_LIMIT",
             "how long a node that has accepted the connection may take to answer, such as 30s",
         ),

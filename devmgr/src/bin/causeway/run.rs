@@ -50,6 +50,9 @@ pub(crate) struct Program {
     /// Use these servers (host:port, separated by commas) instead of the configured ones
     #[arg(long, value_name = "LIST")]
     servers: Option<OsString>,
+    /// Also use nodes that announce themselves on this machine's networks (CAUSEWAY_DISCOVER=1)
+    #[arg(long)]
+    discover: bool,
     /// Lease these devices first, such as '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB'; overrides
     /// CAUSEWAY_REQUEST
     #[arg(long, value_name = "DEVICES", help_heading = "Device manager")]
@@ -166,6 +169,9 @@ fn start(
     if let Some(trace) = trace {
         trace.ask_of(&mut command);
     }
+    if arguments.discover {
+        command.env("CAUSEWAY_DISCOVER", "1");
+    }
     // The daemon runs until this function returns.
     let _private = match &options {
         Some(_) => None,
@@ -213,6 +219,7 @@ fn settings(arguments: &Program, context: &Context) -> Settings {
             .clone()
             .map(|servers| ("CAUSEWAY_SERVERS", servers)),
     );
+    variables.extend(arguments.discover.then(|| ("CAUSEWAY_DISCOVER", "1".into())));
     variables.extend(request_options::variables(
         arguments.request.as_deref(),
         &arguments.terms,
@@ -402,7 +409,7 @@ fn private_daemon(
     vendors: &Vendors,
     command: &mut Command,
 ) -> Result<Option<PrivateDaemon>, Failure> {
-    if !settings.servers.is_empty() || settings.lease.is_some() {
+    if !settings.servers.is_empty() || settings.lease.is_some() || settings.discover {
         return Ok(None);
     }
     // A user who mistyped all servers does not want this machine's devices instead.

@@ -22,6 +22,7 @@ use cl_headers::types::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::finding::Finding;
 use crate::config::{Address, ServerSettings, Settings};
 use crate::error::{ClResult, fail, require};
 use crate::lease::{Lease, Offer, Offered, Unconfirmed};
@@ -38,6 +39,8 @@ const SCHEME: &str = "causeway://";
 pub struct Platform {
     pub(crate) binding: Binding,
     settings: &'static Settings,
+    // Nodes that announce themselves, if they are looked for.
+    finding: Option<Finding>,
     // Devices from a device manager, if one is configured.
     lease: Option<Arc<Lease>>,
     // In the order in which the servers became known, configured ones first.
@@ -54,7 +57,7 @@ struct Asking {
 }
 
 impl Platform {
-    /// Returns the platform. `None` when neither a server nor a lease is configured, and in a daemon's own
+    /// Returns the platform. `None` when neither servers, a lease nor discovery is configured, and in a daemon's own
     /// processes.
     #[must_use]
     pub fn get() -> Option<&'static Arc<Platform>> {
@@ -65,7 +68,8 @@ impl Platform {
                     return None;
                 }
                 let settings = Settings::of_process();
-                let is_configured = !settings.servers.is_empty() || settings.lease.is_some();
+                let is_configured =
+                    !settings.servers.is_empty() || settings.lease.is_some() || settings.discover;
                 is_configured.then(|| {
                     crate::config::log::init();
                     crate::trace::init(transport::open_lasting);
@@ -75,6 +79,7 @@ impl Platform {
                     Arc::new(Platform {
                         binding: Binding::default(),
                         settings,
+                        finding: settings.discover.then(|| Finding::new(settings)),
                         lease: Lease::new(settings),
                         servers: RwLock::default(),
                         asking: Mutex::default(),
@@ -249,11 +254,16 @@ impl Platform {
     // Queries the servers that are due; the first call queries all.
     fn ask(&self) -> MutexGuard<'_, Asking> {
         let mut asking = self.asking.lock();
-        if !std::mem::replace(&mut asking.begun, true) {
+        let is_first = !std::mem::replace(&mut asking.begun, true);
+        if is_first {
             let configured = self.settings.servers.iter().cloned().map(Server::new);
             *self.servers.write() = configured.collect();
         }
         let now = Instant::now();
+        // Announcements come while the configured nodes are queried.
+        if let Some(finding) = &self.finding {
+            finding.begin();
+        }
         // Starts the reservation first, so that it runs while the configured nodes are queried.
         let reserving = self.lease.as_ref().and_then(Lease::enumerate);
         let servers = self.servers.read();
@@ -274,7 +284,50 @@ impl Platform {
         {
             self.adopt(lease, offer, now);
         }
+        if let Some(finding) = &self.finding {
+            self.adopt_found(finding, is_first, now);
+        }
         asking
+    }
+
+    // Turns found nodes into servers. Only the first call waits for announcements.
+    fn adopt_found(&self, finding: &Finding, is_first: bool, asked: Instant) {
+        if is_first {
+            finding.wait();
+        }
+        let is_known = |uuid: &[u8]| {
+            let is_it = |server: &Server| server.uuid() == uuid && server.node().is_available();
+            self.find(is_it).is_some()
+        };
+        for (target, reply) in finding.ask(asked, is_known) {
+            let Ok(inventory) = &reply.inventory else {
+                continue;
+            };
+            let uuid = inventory.node_uuid.clone();
+            let is_at = |server: &Server| {
+                let settings = server.node().settings();
+                target
+                    .server
+                    .addresses()
+                    .any(|address| settings.is_at(address))
+            };
+            // A node that was lost may be back, with its old uuid or with a new one.
+            let lost = |server: &Server| !server.node().is_available();
+            let same = self
+                .find(|server| server.uuid() == uuid)
+                .or_else(|| self.find(is_at));
+            match same {
+                Some(server) if lost(&server) && server.is_connected() => {
+                    self.on_reply(&server, reply, asked);
+                }
+                Some(_) => {}
+                None => {
+                    let server = Server::new(target.server);
+                    self.servers.write().push(Arc::clone(&server));
+                    self.on_reply(&server, reply, asked);
+                }
+            }
+        }
     }
 
     // Turns the nodes of an offer into servers. A node that is known already, for example from the

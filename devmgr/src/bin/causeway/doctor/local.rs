@@ -199,6 +199,8 @@ pub(super) fn configuration(settings: &Settings) -> Vec<Finding> {
             "a device manager is configured, but no request, so programs get no devices",
             "causeway run --request 1 -- PROGRAM, CAUSEWAY_REQUEST=1, or [[request]] in servers.toml",
         )
+    } else if settings.servers.is_empty() && settings.discover {
+        Finding::ok(CHECK, "no server is configured; nodes that announce themselves are used")
     } else if settings.servers.is_empty() {
         Finding::note(
             CHECK,

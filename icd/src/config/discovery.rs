@@ -1,0 +1,335 @@
+//! Discovery: which of the nodes that announce themselves are used, and how.
+//!
+//! ```toml
+//! discover = true                 # look for nodes on this host's networks; CAUSEWAY_DISCOVER overrides it
+//! [discovery]
+//! names = ["gpu*.lab"]            # use these only; and show a token to them
+//! insecure = false                # true: without a CA, also use nodes without TLS
+//! ```
+//! An announcement says where to dial, and nothing else. A found node is used if the CA of `[tls]` has signed its
+//! certificate for the announced name, and the certificate is one for servers. A token could be used elsewhere by a node
+//! that sees it, so it is shown to nodes in `names` only.
+//!
+//! Pure. Invariant: with a CA, the settings of a found node never allow an unencrypted connection.
+#![forbid(unsafe_code)]
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use causeway_discovery::{Found, Interfaces, Place, Role};
+
+use super::{Address, MOST_ADDRESSES, ServerSettings, Settings, TlsSettings};
+
+/// Which found nodes are used, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscoverySettings {
+    /// The names of nodes that are used; empty: all.
+    pub names: Vec<NamePattern>,
+    /// Whether nodes without TLS are used, if no CA is configured.
+    pub insecure: bool,
+    /// Whether some part could not be read. If so, no found node is used.
+    pub is_broken: bool,
+    /// The settings of a found node, except its name and its addresses.
+    pub like: ServerSettings,
+}
+
+impl Default for DiscoverySettings {
+    fn default() -> DiscoverySettings {
+        DiscoverySettings {
+            names: Vec::new(),
+            insecure: false,
+            is_broken: false,
+            like: ServerSettings::at(Address::unknown()),
+        }
+    }
+}
+
+/// A name in which each `*` stands for any characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamePattern(String);
+
+impl FromStr for NamePattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NamePattern, String> {
+        let known =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'*');
+        if text.is_empty() || text.len() > 253 || !text.bytes().all(known) {
+            return Err(format!(
+                "invalid name `{text}` in `names`; expected e.g. `gpu*.lab`"
+            ));
+        }
+        Ok(NamePattern(text.to_ascii_lowercase()))
+    }
+}
+
+impl NamePattern {
+    /// Whether a name, in small letters, is one of these.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = name.strip_prefix(first) else {
+            return false;
+        };
+        let mut parts: Vec<&str> = parts.collect();
+        let Some(last) = parts.pop() else {
+            return rest.is_empty();
+        };
+        for part in parts {
+            // The first place leaves the most for the other parts.
+            let Some(at) = rest.find(part) else {
+                return false;
+            };
+            rest = &rest[at + part.len()..];
+        }
+        rest.ends_with(last)
+    }
+}
+
+/// Why a found node is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotUsed {
+    /// Some part of the settings is broken.
+    #[error("[discovery] or [tls] in servers.toml is invalid; correct the error reported for it")]
+    Broken,
+    /// It is a device manager.
+    #[error("it is a device manager; name it below [manager] in servers.toml")]
+    Manager,
+    /// A device manager controls its devices.
+    #[error("a device manager controls its devices; request them from the manager")]
+    Managed,
+    /// `names` does not have its name.
+    #[error("`names` below [discovery] does not have its name")]
+    OtherName,
+    /// No CA is configured.
+    #[error(
+        "no CA is configured, so nobody knows who it is; set `ca` below [tls] in servers.toml, or CAUSEWAY_CA"
+    )]
+    NoCa,
+    /// It has no TLS, and a CA is configured.
+    #[error("it does not use TLS, but a CA is configured")]
+    InTheClear,
+    /// Only a token is configured, and `names` does not allow to show it.
+    #[error(
+        "a token is shown only to nodes in `names` below [discovery]; add the name, or use a client certificate"
+    )]
+    NoToken,
+    /// None of its addresses is on a network of this host.
+    #[error("none of its addresses is on a network of this host")]
+    NoAddress,
+}
+
+impl Settings {
+    /// The settings for a node that was found.
+    ///
+    /// # Errors
+    /// [`NotUsed`]; the node must not be dialled then.
+    pub fn server_found(
+        &self,
+        found: &Found,
+        interfaces: &Interfaces,
+    ) -> Result<ServerSettings, NotUsed> {
+        let (discovery, said) = (&self.discovery, &found.announcement);
+        if discovery.is_broken || discovery.like.tls.is_broken {
+            return Err(NotUsed::Broken);
+        }
+        if said.role == Role::Manager {
+            return Err(NotUsed::Manager);
+        }
+        if said.managed {
+            return Err(NotUsed::Managed);
+        }
+        let is_named = discovery
+            .names
+            .iter()
+            .any(|pattern| pattern.has(&found.name));
+        if !is_named && !discovery.names.is_empty() {
+            return Err(NotUsed::OtherName);
+        }
+        let tls = discovery.tls(found, is_named)?;
+        let mut addresses = dialled(found, interfaces).into_iter();
+        let address = addresses.next().ok_or(NotUsed::NoAddress)?;
+        Ok(ServerSettings {
+            address,
+            further: addresses.collect(),
+            name: Some(found.name.clone()),
+            tls,
+            ..discovery.like.clone()
+        })
+    }
+}
+
+impl DiscoverySettings {
+    fn tls(&self, found: &Found, is_named: bool) -> Result<TlsSettings, NotUsed> {
+        let ours = &self.like.tls;
+        if ours.ca.is_none() {
+            return match self.insecure && !found.announcement.tls {
+                true => Ok(TlsSettings::default()),
+                false => Err(NotUsed::NoCa),
+            };
+        }
+        if !found.announcement.tls {
+            return Err(NotUsed::InTheClear);
+        }
+        let token_file = ours.token_file.clone().filter(|_| is_named);
+        if ours.token_file.is_some() && token_file.is_none() && ours.certificate.is_none() {
+            return Err(NotUsed::NoToken);
+        }
+        Ok(TlsSettings {
+            name: Some(found.name.clone()),
+            token_file,
+            servers_only: true,
+            ..ours.clone()
+        })
+    }
+}
+
+/// The addresses to dial: IPv6 and IPv4 by turns, each in the order in which they were found.
+fn dialled(found: &Found, interfaces: &Interfaces) -> Vec<Address> {
+    let usable = found.places.iter().filter(|of| of.is_on_link);
+    let (six, four): (Vec<&Place>, Vec<&Place>) = usable.partition(|of| of.address.is_ipv6());
+    let turns = six.len().max(four.len());
+    let by_turns = (0..turns).flat_map(|turn| [six.get(turn), four.get(turn)]);
+    let addresses = by_turns.flatten().filter_map(|place| {
+        let host = match place.address {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+                format!("[{v6}%{}]", interfaces.name(place.interface)?)
+            }
+            IpAddr::V6(v6) => format!("[{v6}]"),
+        };
+        Address::with_port(&host, found.port).ok()
+    });
+    addresses.take(MOST_ADDRESSES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_discovery::{Announcement, Interface};
+
+    use super::*;
+
+    fn found() -> Found {
+        let place = |address: &str, is_on_link| Place {
+            address: address.parse().unwrap(),
+            interface: 2,
+            is_source: false,
+            is_on_link,
+        };
+        Found {
+            name: "gpu1.lab".to_owned(),
+            announcement: Announcement {
+                role: Role::Node,
+                id: [1; 16],
+                run: [2; 8],
+                wire: 1,
+                tls: true,
+                managed: false,
+                ca: None,
+            },
+            port: 7079,
+            places: vec![
+                place("10.0.0.7", true),
+                place("8.8.8.8", false),
+                place("10.1.0.7", true),
+                place("fe80::7", true),
+            ],
+        }
+    }
+
+    fn interfaces() -> Interfaces {
+        Interfaces(vec![Interface {
+            index: 2,
+            name: "eth0".to_owned(),
+            address: "10.0.0.1".parse().unwrap(),
+            prefix: 16,
+        }])
+    }
+
+    fn used(settings: &Settings, found: &Found) -> Result<ServerSettings, NotUsed> {
+        settings.server_found(found, &interfaces())
+    }
+
+    fn with_ca() -> Settings {
+        let mut settings = Settings::default();
+        settings.discovery.like.tls.ca = Some("ca.pem".into());
+        settings
+    }
+
+    #[test]
+    fn a_found_node_is_dialled_at_on_link_addresses_under_its_announced_name() {
+        let server = used(&with_ca(), &found()).unwrap();
+        let addresses: Vec<&str> = server.addresses().map(Address::as_str).collect();
+        assert_eq!(
+            addresses,
+            ["[fe80::7%eth0]:7079", "10.0.0.7:7079", "10.1.0.7:7079"]
+        );
+        assert_eq!(server.tls.name.as_deref(), Some("gpu1.lab"));
+        assert!(server.tls.servers_only && server.tls.ca.is_some());
+        let mut far = found();
+        far.places.retain(|place| !place.is_on_link);
+        assert_eq!(used(&with_ca(), &far), Err(NotUsed::NoAddress));
+    }
+
+    #[test]
+    fn without_a_ca_nothing_is_used_unless_both_sides_say_so() {
+        let mut settings = Settings::default();
+        let mut clear = found();
+        clear.announcement.tls = false;
+        assert_eq!(used(&settings, &clear), Err(NotUsed::NoCa));
+        settings.discovery.insecure = true;
+        assert_eq!(used(&settings, &clear).unwrap().tls, TlsSettings::default());
+        assert_eq!(used(&settings, &found()), Err(NotUsed::NoCa));
+        // A CA is never given up, whatever else is set.
+        settings.discovery.like.tls.ca = Some("ca.pem".into());
+        assert_eq!(used(&settings, &clear), Err(NotUsed::InTheClear));
+    }
+
+    #[test]
+    fn a_token_is_shown_only_to_names_that_are_allowed() {
+        let mut settings = with_ca();
+        settings.discovery.like.tls.token_file = Some("token".into());
+        assert_eq!(used(&settings, &found()), Err(NotUsed::NoToken));
+        settings.discovery.names = vec!["gpu*.lab".parse().unwrap()];
+        assert!(used(&settings, &found()).unwrap().tls.token_file.is_some());
+        settings.discovery.names = vec!["cpu*".parse().unwrap()];
+        assert_eq!(used(&settings, &found()), Err(NotUsed::OtherName));
+        settings.discovery.names.clear();
+        settings.discovery.like.tls.certificate = Some("alice.pem".into());
+        assert_eq!(used(&settings, &found()).unwrap().tls.token_file, None);
+    }
+
+    #[test]
+    fn managers_managed_nodes_and_broken_settings_are_not_used() {
+        let mut of = found();
+        of.announcement.managed = true;
+        assert_eq!(used(&with_ca(), &of), Err(NotUsed::Managed));
+        of.announcement.role = Role::Manager;
+        assert_eq!(used(&with_ca(), &of), Err(NotUsed::Manager));
+        let mut settings = with_ca();
+        settings.discovery.is_broken = true;
+        assert_eq!(used(&settings, &found()), Err(NotUsed::Broken));
+    }
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, name, expected) in [
+            ("gpu1", "gpu1", true),
+            ("gpu1", "gpu12", false),
+            ("gpu*.lab", "gpu12.lab", true),
+            ("gpu*.lab", "gpu.lab", true),
+            ("gpu*.lab", "gpu1.lab.evil", false),
+            ("*", "anything", true),
+            ("*a*a*", "banana", true),
+            ("a*a", "a", false),
+            ("GPU*", "gpu1", true),
+        ] {
+            let pattern: NamePattern = pattern.parse().unwrap();
+            assert_eq!(pattern.has(name), expected, "{pattern:?} {name}");
+        }
+        for wrong in ["", "a b", "a/b", "gpu?"] {
+            assert!(wrong.parse::<NamePattern>().is_err(), "{wrong:?}");
+        }
+    }
+}

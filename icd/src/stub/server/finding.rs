@@ -1,0 +1,159 @@
+//! Nodes that announce themselves: which of them are dialled, and when.
+//!
+//! The configuration says which ones may be used ([`Settings::server_found`]). Invariants: a call dials found nodes for a
+//! second at most, counted from its beginning. A node that did not answer is dialled again after a pause, which doubles up
+//! to a minute. The order of the nodes depends on their names and uuids, never on when their answers came.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use causeway_discovery::{CaDigest, Found, NodeId, Run};
+use causeway_security::ca_digests;
+use parking_lot::Mutex;
+
+use crate::config::Settings;
+use crate::transport::finder::{Finder, Snapshot};
+use crate::transport::{self, ENUMERATION_LIMIT, Reply, Target};
+
+/// Pauses before a node that did not answer is dialled again: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Time for dialling that is left to a call, however long announcements took.
+const LEAST: Duration = Duration::from_millis(200);
+/// Most nodes that one call dials.
+const MOST: usize = 64;
+
+type Claim = (String, NodeId, Run);
+
+/// Looks for nodes and dials them.
+#[derive(Debug)]
+pub(in crate::stub) struct Finding {
+    settings: &'static Settings,
+    finder: Finder,
+    /// The claims that were dialled in vain.
+    failed: Mutex<HashMap<Claim, Failed>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Failed {
+    times: u32,
+    not_before: Option<Instant>,
+}
+
+impl Finding {
+    pub(in crate::stub) fn new(settings: &'static Settings) -> Finding {
+        Finding {
+            settings,
+            finder: Finder::new(settings.discovery.like.tls.ca.as_deref()),
+            failed: Mutex::default(),
+        }
+    }
+
+    /// Asks for announcements, unless that was done a short time ago. Does not wait.
+    pub(in crate::stub) fn begin(&self) {
+        self.finder.begin();
+    }
+
+    /// Waits for announcements.
+    pub(in crate::stub) fn wait(&self) {
+        self.finder.wait();
+    }
+
+    /// Dials the nodes that were found and may be used, except those that are known. Returns the answers, ordered by
+    /// name, then uuid. `asked` is when the caller's query began.
+    pub(in crate::stub) fn ask(
+        &self,
+        asked: Instant,
+        is_known: impl Fn(&[u8]) -> bool,
+    ) -> Vec<(Target, Reply)> {
+        let snapshot = self.finder.snapshot();
+        let due = self.due(&snapshot, Instant::now(), is_known);
+        if due.is_empty() {
+            return Vec::new();
+        }
+        let deadline = (asked + ENUMERATION_LIMIT).max(Instant::now() + LEAST);
+        let nodes = due.iter().map(|(claim, target)| {
+            let uuid = Bytes::copy_from_slice(&claim.1);
+            (uuid, target.clone())
+        });
+        let replies = transport::ask_found(nodes.collect(), deadline);
+        let mut answers: Vec<(Claim, (Target, Reply))> = Vec::new();
+        for ((claim, _), (target, reply)) in due.into_iter().zip(replies) {
+            self.note(&claim, &reply, Instant::now());
+            answers.push((claim, (target, reply)));
+        }
+        answers.sort_by(|(one, _), (other, _)| one.cmp(other));
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// The nodes to dial now: those of the user's own CA first.
+    fn due(
+        &self,
+        snapshot: &Snapshot,
+        now: Instant,
+        is_known: impl Fn(&[u8]) -> bool,
+    ) -> Vec<(Claim, Target)> {
+        let cas = self.own_cas();
+        let is_own = |found: &Found| found.announcement.ca.is_some_and(|ca| cas.contains(&ca));
+        let mut found: Vec<&Found> = snapshot.found.iter().collect();
+        found.sort_by_key(|found| !is_own(found));
+        let failed = self.failed.lock();
+        let mut due = Vec::new();
+        for found in found {
+            let said = &found.announcement;
+            let claim = (found.name.clone(), said.id, said.run);
+            let not_before = failed.get(&claim).and_then(|of| of.not_before);
+            if is_known(&said.id) || not_before.is_some_and(|at| now < at) {
+                continue;
+            }
+            match self.settings.server_found(found, &snapshot.interfaces) {
+                Ok(server) => due.push((claim, Target::from(server))),
+                Err(reason) => {
+                    tracing::debug!("node {} was found and is not used: {reason}", found.name)
+                }
+            }
+            if due.len() == MOST {
+                break;
+            }
+        }
+        due
+    }
+
+    fn own_cas(&self) -> Vec<CaDigest> {
+        let ca = self.settings.discovery.like.tls.ca.as_deref();
+        // An unreadable file is reported by those who connect.
+        ca.and_then(|ca| ca_digests(ca).ok()).unwrap_or_default()
+    }
+
+    fn note(&self, claim: &Claim, reply: &Reply, now: Instant) {
+        let mut failed = self.failed.lock();
+        let Err(error) = &reply.inventory else {
+            failed.remove(claim);
+            return;
+        };
+        let name = &claim.0;
+        tracing::debug!("node {name} was found and did not answer: {error}");
+        // Strangers may make up claims, so the table is bounded.
+        if failed.len() < 1024 || failed.contains_key(claim) {
+            let of = failed.entry(claim.clone()).or_default();
+            of.not_before = Some(now + pause(of.times));
+            of.times = of.times.saturating_add(1);
+        }
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    PAUSES.0.saturating_mul(1 << failures.min(16)).min(PAUSES.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_minute() {
+        let seconds: Vec<u64> = (0..8).map(|times| pause(times).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+}

@@ -1,0 +1,168 @@
+//! Looks for nodes that announce themselves on this host's networks.
+//!
+//! A thread asks, collects the answers for a second, and ends with its sockets. Later calls see what it has collected.
+//! Nothing here dials a node or decides whether one is used. Invariant: at most one such thread runs for a finder, and a
+//! caller waits no longer than [`Patience`] says.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_discovery::{Found, Interfaces, Patience, Search, Step};
+use causeway_security::ca_digests;
+use parking_lot::{Condvar, Mutex};
+
+use super::standard;
+use crate::thread::Stack;
+
+/// How long the answers to a question are collected.
+const COLLECTED_FOR: Duration = Duration::from_secs(1);
+/// Shortest time from one question to the next.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// Looks for nodes; see the module.
+#[derive(Debug)]
+pub struct Finder {
+    ca: Option<std::path::PathBuf>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    begun: Option<Instant>,
+    is_running: bool,
+    last_new: Option<Instant>,
+    known: Snapshot,
+}
+
+/// What a question has found.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// The nodes, ordered by name, then uuid.
+    pub found: Vec<Found>,
+    /// The interfaces of this host.
+    pub interfaces: Interfaces,
+    /// Whether port 5353 could be had.
+    pub has_shared_port: bool,
+    /// Whether the question has come back to this host, as multicast does. Known when the question is over.
+    pub hears_itself: bool,
+    /// Why no question could be asked.
+    pub fault: Option<String>,
+}
+
+impl Finder {
+    /// Makes a finder that has not asked yet. Nodes whose CA is in this file are kept first.
+    #[must_use]
+    pub fn new(ca: Option<&Path>) -> Finder {
+        Finder {
+            ca: ca.map(Path::to_owned),
+            shared: Arc::default(),
+        }
+    }
+
+    /// Asks, unless a question was asked a short time ago. Does not wait.
+    pub fn begin(&self) {
+        let mut state = self.shared.state.lock();
+        let is_recent = |begun: Instant| begun.elapsed() < ASKED_AGAIN_AFTER;
+        if state.is_running || state.begun.is_some_and(is_recent) {
+            return;
+        }
+        (state.begun, state.last_new) = (Some(Instant::now()), None);
+        let (shared, ca) = (Arc::clone(&self.shared), self.ca.clone());
+        let asking = move || {
+            // An unreadable file is reported by those who connect.
+            let cas = ca.and_then(|ca| ca_digests(&ca).ok()).unwrap_or_default();
+            let outcome = search(&shared, cas);
+            shared.over(outcome.err());
+        };
+        match super::thread::spawn("cw-discover", Stack::Runtime, asking) {
+            Ok(_) => state.is_running = true,
+            Err(error) => state.known.fault = Some(error.to_string()),
+        }
+    }
+
+    /// Waits until the answers to the last question have come, as far as one waits for them.
+    pub fn wait(&self) {
+        let patience = Patience::default();
+        let mut state = self.shared.state.lock();
+        while let (true, Some(begun)) = (state.is_running, state.begun) {
+            let until = patience.until(begun, state.last_new);
+            let over = self
+                .shared
+                .changed
+                .wait_until(&mut state, until)
+                .timed_out();
+            if over && patience.until(begun, state.last_new) <= Instant::now() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the last question is over.
+    pub fn wait_for_all(&self) {
+        let mut state = self.shared.state.lock();
+        self.shared
+            .changed
+            .wait_while(&mut state, |state| state.is_running);
+    }
+
+    /// What has been found up to now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.state.lock().known.clone()
+    }
+}
+
+fn search(shared: &Shared, cas: Vec<causeway_discovery::CaDigest>) -> Result<(), String> {
+    let kept_free = standard::kept_free();
+    let mut search = Search::begin(cas).map_err(|error| error.to_string())?;
+    drop(kept_free);
+    shared.tell(&search, false);
+    let until = search.asked() + COLLECTED_FOR;
+    loop {
+        match search.step(until).map_err(|error| error.to_string())? {
+            Step::New => shared.tell(&search, true),
+            Step::Nothing => {}
+            Step::Over => {
+                shared.tell(&search, false);
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn tell(&self, search: &Search, is_new: bool) {
+        let found = search.found();
+        let mut state = self.state.lock();
+        if is_new {
+            state.last_new = Some(Instant::now());
+        }
+        state.known = Snapshot {
+            found,
+            interfaces: search.interfaces().clone(),
+            has_shared_port: search.has_shared_port(),
+            hears_itself: search.hears_itself(),
+            fault: None,
+        };
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn over(&self, fault: Option<String>) {
+        let mut state = self.state.lock();
+        state.is_running = false;
+        if let Some(fault) = fault {
+            tracing::warn!("{fault}; nodes that announce themselves are not found");
+            state.known.fault = Some(fault);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,109 @@
+//! A flood of announcements: the right nodes are in the first list, and neither the program nor the daemons grow.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::frames::servers::*;
+use crate::stage::*;
+
+/// Bytes a second: 50 Mbit/s.
+const RATE: u64 = 50_000_000 / 8;
+const SERVICES: usize = 10_000;
+
+/// Returns a figure of a process, in KiB.
+fn status_of(pid: u32, key: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with(key))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Returns the process of a daemon that announces it.
+fn announcer(of: &Daemon) -> u32 {
+    let is_it = |pid: &u32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).into_owned();
+        command.contains("--internal-announce") && status_of(*pid, "PPid:") == Some(of.pid().into())
+    };
+    eventually("the announcer", || {
+        let entries = std::fs::read_dir("/proc").expect("procfs").flatten();
+        let mut numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers.find(is_it)
+    })
+}
+
+/// Sends packets at the rate, from one to the next, until it is over.
+fn send(socket: &UdpSocket, packets: &[Vec<u8>], is_over: &AtomicBool, sent: &AtomicU64) {
+    let begun = Instant::now();
+    for packet in packets.iter().cycle() {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        // A full queue loses packets, as a network does.
+        let _ = socket.send_to(packet, EVERYBODY);
+        let total = sent.fetch_add(packet.len() as u64, Ordering::Relaxed);
+        let due = Duration::from_micros(total * 1_000_000 / RATE);
+        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+    }
+}
+
+#[test]
+fn a_flood_hides_no_node_and_costs_little_memory() {
+    own_process!(waits);
+    let Some(network) = network(4) else { return };
+    let certificates = Certificates::new();
+    for name in ["gpu1", "gpu2"] {
+        certificates.node(name);
+    }
+    certificates.configure("", "");
+    let daemons = [("A", 1, "gpu1"), ("B", 2, "gpu2")].map(|(device, number, name)| {
+        announced(network.host(number), device, &certificates.flags(name))
+    });
+    heard(network.host(0), &["gpu1", "gpu2"]);
+    let announcers = daemons.each_ref().map(announcer);
+    let attacker = network.host(3);
+    let packets: Vec<Vec<u8>> = (0..SERVICES)
+        .map(|number| answer(&format!("x{number}"), &said(3, None), 9, attacker.address()))
+        .collect();
+    let socket = multicaster(attacker);
+    let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let own = || status_of(std::process::id(), "RssAnon:").expect("procfs");
+    let grown = std::thread::scope(|scope| {
+        scope.spawn(|| send(&socket, &packets, &is_over, &sent));
+        eventually("the flood", || {
+            (sent.load(Ordering::Relaxed) > RATE / 2).then_some(())
+        });
+        let before = own();
+        let most = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                most = most.max(own());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            most
+        });
+        let program = || {
+            let begun = Instant::now();
+            let first = names();
+            let took = begun.elapsed();
+            // The whole second, and not more, however much is announced.
+            assert!(took < Duration::from_millis(1500), "{took:?}");
+            assert_eq!(first, ["A", "B"]);
+            std::thread::sleep(Duration::from_secs(3));
+            assert_eq!(names(), ["A", "B"]);
+        };
+        network.host(0).enter(program).expect("the host's network");
+        is_over.store(true, Ordering::Relaxed);
+        most.join().expect("a figure").saturating_sub(before)
+    });
+    eprintln!(
+        "the program has grown by {grown} KiB; {} bytes were sent",
+        sent.load(Ordering::Relaxed)
+    );
+    assert!(grown <= 8 << 10, "{grown} KiB");
+    for pid in announcers {
+        let resident = status_of(pid, "VmHWM:").expect("the announcer still runs");
+        eprintln!("an announcer has had {resident} KiB at most");
+        assert!(resident <= 64 << 10, "{resident} KiB");
+    }
+}

@@ -1,0 +1,12 @@
+//! Tests of discovery, with real daemons, real multicast and a network of several hosts.
+#![allow(unsafe_code, missing_docs)]
+
+#[macro_use]
+#[path = "../frames/mod.rs"]
+mod frames;
+
+mod flood;
+mod independent;
+mod nobody;
+mod stage;
+mod strangers;

@@ -1,0 +1,64 @@
+//! With discovery on and nobody there, the platform exists, and the first call takes less than a second.
+
+use std::time::{Duration, Instant};
+
+use crate::frames::servers::*;
+use crate::stage::*;
+
+/// The descriptors and the threads of this process.
+fn resources() -> (usize, Vec<String>) {
+    let count = std::fs::read_dir("/proc/self/fd").expect("procfs").count();
+    let threads = std::fs::read_dir("/proc/self/task").expect("procfs");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(entry.ok()?.path().join("comm")).ok()
+    };
+    (count, threads.filter_map(name).collect())
+}
+
+#[test]
+fn without_nodes_the_first_call_waits_a_little_and_nothing_is_left() {
+    own_process!(waits);
+    let Some(network) = network(2) else { return };
+    let certificates = Certificates::new();
+    certificates.node("gpu1");
+    certificates.configure("", "");
+    let (before, _) = resources();
+    let count = || {
+        let mut count = 0;
+        let code = code!(clGetDeviceIDs(
+            platform(),
+            CL_DEVICE_TYPE_ALL,
+            0,
+            std::ptr::null_mut(),
+            &raw mut count
+        ));
+        (code, count)
+    };
+    let program = || {
+        let begun = Instant::now();
+        assert_eq!(count(), (CL_DEVICE_NOT_FOUND, 0));
+        let took = begun.elapsed();
+        let expected = Duration::from_millis(600)..Duration::from_millis(900);
+        assert!(expected.contains(&took), "{took:?}");
+        let begun = Instant::now();
+        assert_eq!(count(), (CL_DEVICE_NOT_FOUND, 0));
+        assert!(
+            begun.elapsed() < Duration::from_millis(100),
+            "a later call does not wait"
+        );
+    };
+    network.host(0).enter(program).expect("the host's network");
+    eventually("the thread ends with its sockets", || {
+        let (now, threads) = resources();
+        (now <= before && !threads.iter().any(|name| name.starts_with("cw-discover"))).then_some(())
+    });
+    // A node that starts later is found by a later call.
+    let _daemon = announced(network.host(1), "A", &certificates.flags("gpu1"));
+    heard(network.host(0), &["gpu1"]);
+    let program = || {
+        eventually("the later node", || {
+            (count() == (CL_SUCCESS, 1)).then_some(())
+        })
+    };
+    network.host(0).enter(program).expect("the host's network");
+}

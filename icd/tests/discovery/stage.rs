@@ -1,0 +1,214 @@
+//! The stage of the tests: a network, certificates of two CAs, daemons that announce themselves, and answers that
+//! somebody else makes.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use causeway_discovery::{Announcement, Found, Role, Search, Step};
+use causeway_network::{Host, Network};
+use causeway_security::{Authority, Issued};
+
+use crate::frames::servers::{Daemon, PATIENCE};
+
+/// A CA with its folder.
+pub(crate) struct Certificates {
+    authority: Authority,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Certificates {
+    pub(crate) fn new() -> Certificates {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (authority, ca) = Authority::generate("test", valid()).expect("a CA");
+        write(&folder.path().join("ca.pem"), ca.certificate.as_bytes());
+        Certificates { authority, folder }
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    pub(crate) fn node(&self, name: &str) {
+        let issued = self.authority.node(&[name.to_owned()], valid());
+        self.keep(name, &issued.expect("a certificate"));
+    }
+
+    pub(crate) fn user(&self, name: &str) {
+        let issued = self.authority.user(name, valid()).expect("a certificate");
+        self.keep(name, &issued);
+    }
+
+    fn keep(&self, name: &str, issued: &Issued) {
+        write(
+            &self.path(&format!("{name}.pem")),
+            issued.certificate.as_bytes(),
+        );
+        write(&self.path(&format!("{name}.key")), issued.key.reveal());
+    }
+
+    /// The flags of a daemon with the certificate of this name.
+    pub(crate) fn flags(&self, name: &str) -> Vec<String> {
+        let files = [
+            ("--tls-certificate", format!("{name}.pem")),
+            ("--tls-key", format!("{name}.key")),
+            ("--tls-client-ca", "ca.pem".to_owned()),
+        ];
+        let flag = |(flag, file): (&str, String)| {
+            [flag.to_owned(), self.path(&file).display().to_string()]
+        };
+        files.into_iter().flat_map(flag).collect()
+    }
+
+    /// Makes this process's library look for nodes, with the certificate of the user `alice` and further lines.
+    pub(crate) fn configure(&self, first: &str, more: &str) {
+        self.user("alice");
+        let text = format!(
+            "discover = true\n{first}\n[tls]\nca = \"ca.pem\"\ncertificate = \"alice.pem\"\nkey = \"alice.key\"\n{more}"
+        );
+        configure(&self.path("servers.toml"), &text);
+    }
+}
+
+/// Makes this process's library read these settings.
+pub(crate) fn configure(file: &Path, text: &str) {
+    std::fs::write(file, text).expect("written");
+    // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
+    unsafe {
+        std::env::remove_var("CAUSEWAY_SERVERS");
+        std::env::set_var("CAUSEWAY_CONFIG", file);
+    }
+}
+
+fn valid() -> std::ops::Range<SystemTime> {
+    let day = Duration::from_secs(86_400);
+    SystemTime::now() - day..SystemTime::now() + day
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).expect("written");
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(path, mode).expect("the file's mode");
+}
+
+/// A network, or `None` where there can be none.
+pub(crate) fn network(hosts: usize) -> Option<Network> {
+    match Network::builder().hosts(hosts).build() {
+        Err(error) if error.is_unavailable() => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        network => Some(network.expect("a network")),
+    }
+}
+
+/// Starts a daemon on a host, with one device of this name. The daemon does not announce itself.
+pub(crate) fn quiet(host: &Host, device: &str, flags: &[String]) -> Daemon {
+    let settings = format!("[[device]]\nname = \"{device}\"");
+    let started = host.enter(|| Daemon::start_flagged("0.0.0.0:0", &settings, flags));
+    started.expect("the host's network")
+}
+
+/// Starts a daemon that announces itself.
+pub(crate) fn announced(host: &Host, device: &str, flags: &[String]) -> Daemon {
+    quiet(host, device, &[flags, &["--announce".to_owned()]].concat())
+}
+
+/// Waits until as many nodes as these are heard on a host. Returns what was heard.
+pub(crate) fn heard(host: &Host, names: &[&str]) -> Vec<Found> {
+    let listen = || {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut search = Search::begin(Vec::new()).expect("a socket");
+            let until = Instant::now() + Duration::from_millis(700);
+            while search.step(until).expect("sockets") != Step::Over {
+                let found = search.found();
+                let is_there = |name: &&str| found.iter().any(|of| of.name == **name);
+                if names.iter().all(is_there) {
+                    return found;
+                }
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{names:?} not heard: {:?}",
+                search.found()
+            );
+        }
+    };
+    host.enter(listen).expect("the host's network")
+}
+
+/// What a node says that nobody knows.
+pub(crate) fn said(id: u8, ca: Option<[u8; 8]>) -> Announcement {
+    Announcement {
+        role: Role::Node,
+        id: [id; 16],
+        run: [id; 8],
+        wire: causeway_proto::version::WireVersion::CURRENT.number(),
+        tls: true,
+        managed: false,
+        ca,
+    }
+}
+
+/// An answer that nobody asked for: a service of this name at a port of the address.
+pub(crate) fn answer(
+    name: &str,
+    announcement: &Announcement,
+    port: u16,
+    address: Ipv4Addr,
+) -> Vec<u8> {
+    const SERVICE: [&str; 3] = ["_causeway", "_tcp", "local"];
+    let labels = |labels: &[&str]| {
+        let mut bytes = Vec::new();
+        for label in labels {
+            bytes.push(u8::try_from(label.len()).expect("a label"));
+            bytes.extend(label.as_bytes());
+        }
+        bytes.push(0);
+        bytes
+    };
+    let record = |name: &[u8], kind: u16, data: &[u8]| {
+        let mut bytes = name.to_vec();
+        bytes.extend(kind.to_be_bytes());
+        bytes.extend([0, 1, 0, 0, 0, 120]);
+        bytes.extend(u16::try_from(data.len()).expect("short").to_be_bytes());
+        bytes.extend(data);
+        bytes
+    };
+    let service = labels(&SERVICE);
+    let instance = labels(&[&[name], &SERVICE[..]].concat());
+    let host = labels(&[name.split('.').next().expect("a label"), "local"]);
+    let txt: Vec<u8> = (announcement.to_txt().iter())
+        .flat_map(|(key, value)| {
+            let text = format!("{key}={value}");
+            [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat()
+        })
+        .collect();
+    let srv = [&[0, 0, 0, 0], &port.to_be_bytes()[..], &host[..]].concat();
+    let header = [0, 0, 0x84, 0, 0, 0, 0, 4, 0, 0, 0, 0];
+    let records = [
+        record(&service, 12, &instance),
+        record(&instance, 33, &srv),
+        record(&instance, 16, &txt),
+        record(&host, 1, &address.octets()),
+    ];
+    [&header[..], &records.concat()].concat()
+}
+
+/// A socket of a host that multicasts.
+pub(crate) fn multicaster(host: &Host) -> UdpSocket {
+    let open = || {
+        let socket = UdpSocket::bind((host.address(), 0)).expect("a socket");
+        let socket = socket2::Socket::from(socket);
+        socket
+            .set_multicast_if_v4(&host.address())
+            .expect("an interface");
+        UdpSocket::from(socket)
+    };
+    host.enter(open).expect("the host's network")
+}
+
+/// Where answers are multicast.
+pub(crate) const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(224, 0, 0, 251), 5353);

@@ -1,0 +1,32 @@
+//! Discovery: what a node announces on its network, and how a client finds it.
+//!
+//! - [`Announcement`]: what a node says of itself in the TXT record of its service;
+//! - [`Collector`]: packets in, found nodes out; pure and bounded;
+//! - [`Interfaces`]: which addresses are on-link of this host; pure;
+//! - [`Patience`]: how long a client waits for answers; pure;
+//! - [`Search`]: one question on all interfaces, and its answers. The only part with sockets.
+//!
+//! The protocol is mDNS (RFC 6762) with DNS-SD (RFC 6763). Nothing here is authenticated: an announcement says where to
+//! dial, and who answers there proves their identity by TLS.
+//!
+//! Invariants: what one source says never changes what another source has said. No packet makes the collector exceed its
+//! limits or panic.
+#![forbid(unsafe_code)]
+
+mod announcement;
+mod collector;
+mod interfaces;
+mod message;
+mod patience;
+mod search;
+
+pub use announcement::{Announcement, CaDigest, NodeId, Role, Run};
+pub use collector::{Collector, Found, Heard, Limits, Place};
+pub use interfaces::{Interface, Interfaces};
+pub use patience::Patience;
+pub use search::{NoSearch, Search, Step};
+
+/// The type of Causeway's services.
+pub const SERVICE: &str = "_causeway._tcp.local.";
+/// The port of mDNS.
+pub const PORT: u16 = 5353;
