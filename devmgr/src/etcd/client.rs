@@ -1,15 +1,17 @@
 //! Calls to etcd's members, each at one member and within a limit; the next member after a failure.
 //!
-//! A call is not repeated here, because only its caller knows whether it may be. Invariant: no lock is held
-//! while a call waits.
+//! A call is not repeated here, because only its caller knows whether it may be. Invariants: no lock is held
+//! while a call waits. There is one login at a time at each member, which outlasts the calls that wait for it: etcd
+//! makes checking a password slow on purpose, and slower than the limits of some calls on a busy machine.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetResponse, Txn, TxnResponse};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::access::Access;
@@ -17,6 +19,8 @@ use super::fault::Fault;
 
 /// Timeout of a connection attempt.
 pub(super) const CONNECTS_WITHIN: Duration = Duration::from_millis(500);
+/// Timeout of a login.
+const LOGS_IN_WITHIN: Duration = Duration::from_secs(5);
 /// Interval and timeout of the pings that detect vanished members.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(1);
 pub(super) const PING_WITHIN: Duration = Duration::from_millis(500);
@@ -29,16 +33,34 @@ pub struct Etcd {
 
 struct Shared {
     access: Access,
-    clients: Mutex<Vec<Option<Client>>>,
+    clients: Mutex<Vec<Slot>>,
     /// The member to ask next.
     at: AtomicUsize,
+}
+
+/// The client of one member.
+enum Slot {
+    Empty,
+    /// A task makes the client, and logs in.
+    Making(watch::Receiver<Made>),
+    Ready(Box<Numbered>),
+}
+
+/// The outcome of making a client; `None`: not yet.
+type Made = Option<Result<Numbered, Arc<Fault>>>;
+
+/// A client, with a number that no other client has.
+#[derive(Clone)]
+struct Numbered {
+    number: u64,
+    client: Client,
 }
 
 impl Etcd {
     /// Connects to nobody yet.
     #[must_use]
     pub fn new(access: Access) -> Etcd {
-        let clients = access.endpoints.iter().map(|_| None).collect();
+        let clients = access.endpoints.iter().map(|_| Slot::Empty).collect();
         Etcd {
             shared: Arc::new(Shared {
                 access,
@@ -108,8 +130,10 @@ impl Etcd {
             endpoint: endpoint(),
             error,
         };
+        let mut used = None;
         let asked = timeout(limit, async {
-            let client = self.client(at).await?;
+            let Numbered { number, client } = self.numbered(at).await?;
+            used = Some(number);
             ask(client).await.map_err(refused)
         });
         let asked = asked.await.unwrap_or_else(|_| {
@@ -122,7 +146,11 @@ impl Etcd {
             && is_of_connection(fault)
         {
             // The next one reads certificates and password again, and asks for a new token.
-            self.shared.clients.lock()[at] = None;
+            let slot = &mut self.shared.clients.lock()[at];
+            // Another call may have done so already.
+            if matches!(slot, Slot::Ready(of) if Some(of.number) == used) {
+                *slot = Slot::Empty;
+            }
         }
         asked
     }
@@ -132,12 +160,48 @@ impl Etcd {
     /// # Errors
     /// [`Fault`]
     pub async fn client(&self, at: usize) -> Result<Client, Fault> {
-        if let Some(client) = self.shared.clients.lock()[at].clone() {
-            return Ok(client);
-        }
-        let client = self.shared.access.client(at).await?;
-        self.shared.clients.lock()[at] = Some(client.clone());
-        Ok(client)
+        Ok(self.numbered(at).await?.client)
+    }
+
+    async fn numbered(&self, at: usize) -> Result<Numbered, Fault> {
+        let mut made = match &mut self.shared.clients.lock()[at] {
+            Slot::Ready(client) => return Ok(Numbered::clone(client)),
+            // Without a sender, the task has ended with its runtime.
+            Slot::Making(made) if made.has_changed().is_ok() => made.clone(),
+            slot => {
+                let (tell, made) = watch::channel(None);
+                *slot = Slot::Making(made.clone());
+                tokio::spawn(self.clone().make(at, tell));
+                made
+            }
+        };
+        let made = made.wait_for(Option::is_some).await;
+        let made = made.ok().and_then(|made| (*made).clone());
+        made.ok_or(Fault::Incomplete)?.map_err(Fault::NotMade)
+    }
+
+    /// Makes the client of a member, for all who wait for it.
+    async fn make(self, at: usize, tell: watch::Sender<Made>) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let made = timeout(LOGS_IN_WITHIN, self.shared.access.client(at)).await;
+        let made = made.unwrap_or_else(|_| {
+            Err(Fault::Late {
+                endpoint: self.shared.access.endpoints[at].clone(),
+                limit: LOGS_IN_WITHIN,
+            })
+        });
+        let numbered = |client| Numbered {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            client,
+        };
+        let made = made.map(numbered).map_err(Arc::new);
+        self.shared.clients.lock()[at] = match &made {
+            Ok(client) => Slot::Ready(Box::new(client.clone())),
+            // The next call tries again.
+            Err(_) => Slot::Empty,
+        };
+        // Nobody may wait any more.
+        let _ = tell.send(Some(made));
     }
 }
 
@@ -145,7 +209,8 @@ impl Etcd {
 fn is_of_connection(fault: &Fault) -> bool {
     use tonic::Code::{InvalidArgument, PermissionDenied, Unauthenticated, Unavailable, Unknown};
     match fault {
-        Fault::Late { .. } => true,
+        // Pings find out whether the connection is dead, and it is made anew without another login.
+        Fault::Late { .. } => false,
         Fault::Refused { error, .. } => match error {
             // A signed token (JWT) is an invalid argument once etcd's users or roles have changed.
             etcd_client::Error::GRpcStatus(status) => matches!(
@@ -155,5 +220,41 @@ fn is_of_connection(fault: &Fault) -> bool {
             _ => true,
         },
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+
+    /// Each of them would keep a core of etcd busy for a while.
+    #[tokio::test]
+    async fn calls_that_wait_share_one_login() {
+        let folder = tempfile::tempdir().unwrap();
+        let password = folder.path().join("password");
+        std::fs::write(&password, "secret").unwrap();
+        // A member that does not answer.
+        let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let etcd = Etcd::new(Access {
+            endpoints: vec![format!("http://{}", member.local_addr().unwrap())],
+            prefix: "/test/".to_owned(),
+            tls: None,
+            login: Some(("manager".to_owned(), password)),
+            ttl: Span::seconds(2),
+        });
+        let mut calls = JoinSet::new();
+        for _ in 0..20 {
+            let etcd = etcd.clone();
+            calls.spawn(async move { etcd.get(Duration::from_millis(50), vec![1]).await });
+        }
+        let late = calls.join_all().await;
+        let is_late = |of: &Result<_, _>| matches!(of, Err(Fault::Late { .. }));
+        assert!(late.iter().all(is_late), "{late:?}");
+        let _login = member.accept().await.unwrap();
+        let another = tokio::time::timeout(Duration::ZERO, member.accept()).await;
+        assert!(another.is_err(), "another login");
     }
 }

@@ -3,6 +3,7 @@
 //! Invariant: nothing is decided by an error's text; texts are for people.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::StoreError;
@@ -37,6 +38,9 @@ pub enum Fault {
         /// The cause.
         error: etcd_client::Error,
     },
+    /// There is no connection or login at a member, for all calls that wait for it.
+    #[error(transparent)]
+    NotMade(Arc<Fault>),
     /// An answer lacks what it must have.
     #[error("etcd has sent an incomplete answer")]
     Incomplete,
