@@ -24,6 +24,9 @@ use crate::options::Carrier;
 /// sessions and without renewals.
 const TIMING: &str = "[policy.timing]\ngrace = 10000\nlease = 15000\n";
 
+/// Shortest time between two kills of a leader: longer than a lease and a change of leader.
+pub(crate) const SHORTEST_LEAD: Duration = Duration::from_secs(20);
+
 /// Number of programs that can lease one device at the same time.
 const SHARES: usize = 64;
 

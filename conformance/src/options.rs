@@ -8,7 +8,7 @@ use clap::Parser;
 use causeway_cutter::Plan;
 
 use crate::cutting;
-use crate::managed::Manner;
+use crate::managed::{self, Manner};
 use crate::mode::Mode;
 
 /// Runs programs natively and through Causeway and compares what they do.
@@ -71,8 +71,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1, requires = "managed", value_parser = clap::value_parser!(u8).range(1..=5))]
     managers: u8,
 
-    /// Kill the device manager that leads at this interval, such as 20s, and start it again.
-    #[arg(long, value_name = "TIME", value_parser = cutting::duration, requires = "managers")]
+    /// Kill the device manager that leads at this interval, 20s at least, and start it again.
+    #[arg(long, value_name = "TIME", value_parser = kill_interval, requires = "managers")]
     kill_leader: Option<Duration>,
 
     /// Run the suites at the same time, against the same daemon where they allow it.
@@ -157,6 +157,17 @@ pub(crate) struct Options {
         value_name = "DIR"
     )]
     out: PathBuf,
+}
+
+/// Parses the interval at which a leader is killed. Each leader gives the leases that it finds their whole time again.
+/// So the lease of a program that could not release it never expires if leaders change more often.
+fn kill_interval(text: &str) -> Result<Duration, String> {
+    let interval = cutting::duration(text)?;
+    if interval < managed::SHORTEST_LEAD {
+        let least = managed::SHORTEST_LEAD;
+        return Err(format!("a leader has to lead for {least:?} at least"));
+    }
+    Ok(interval)
 }
 
 /// The client's setting `carrier`.

@@ -267,6 +267,28 @@ fn mebibytes(bytes: u64) -> String {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_course(f)?;
+        writeln!(f, "\n| what | p50 | p99 | most |\n|---|---|---|---|")?;
+        writeln!(f, "| request to lease | {} |", self.lease)?;
+        writeln!(f, "| release | {} |", self.release)?;
+        writeln!(f, "| requests sent late by | {} |", self.late)?;
+        writeln!(
+            f,
+            "| one synchronisation with the disk, alone | {} |",
+            self.disk
+        )?;
+        writeln!(f, "\n| mark | reached | |\n|---|---|---|")?;
+        for (name, reached, mark, is_met) in self.marks() {
+            let verdict = if is_met { "met" } else { "**missed**" };
+            writeln!(f, "| {name} < {mark} | {reached} | {verdict} |")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    /// Writes the lines before the tables.
+    fn write_course(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "{:?}: {} nodes of {} devices, {} clients, at most {} connected at a time, {} requests a second held for {} ms each; {} cores",
@@ -322,20 +344,6 @@ impl fmt::Display for Report {
                 seconds(restart.all_known),
                 seconds(restart.nodes_back)
             )?;
-        }
-        writeln!(f, "\n| what | p50 | p99 | most |\n|---|---|---|---|")?;
-        writeln!(f, "| request to lease | {} |", self.lease)?;
-        writeln!(f, "| release | {} |", self.release)?;
-        writeln!(f, "| requests sent late by | {} |", self.late)?;
-        writeln!(
-            f,
-            "| one synchronisation with the disk, alone | {} |",
-            self.disk
-        )?;
-        writeln!(f, "\n| mark | reached | |\n|---|---|---|")?;
-        for (name, reached, mark, is_met) in self.marks() {
-            let verdict = if is_met { "met" } else { "**missed**" };
-            writeln!(f, "| {name} < {mark} | {reached} | {verdict} |")?;
         }
         Ok(())
     }

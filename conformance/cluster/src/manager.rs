@@ -23,6 +23,10 @@ use crate::{Caller, Certificates, Error, Managers, PATIENCE, io};
 /// Polling interval for conditions that cannot be waited for.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// The managers' configuration file, and the file with the first administrator's token.
+const CONFIG: &str = "manager.toml";
+const ADMIN_TOKEN: &str = "store.admin-token";
+
 /// A process, and the address on which it listens.
 struct Process {
     /// `None`: the process was killed.
@@ -108,27 +112,7 @@ impl Manager {
             _ => Some(Etcd::start(folder.path(), 1)?),
         };
         let certificates = Certificates::new(folder.path())?;
-        let host = address.to_string();
-        let (certificate, key) = certificates.server("manager", &[&host])?;
-        certificates.server("node", &[&host])?;
-        let quoted = |path: &Path| format!("{:?}", path.display().to_string());
-        let (store, table) = match &etcd {
-            None => (String::new(), String::new()),
-            Some(etcd) => {
-                let token = quoted(&folder.path().join("store.admin-token"));
-                let urls = etcd.urls();
-                let table = format!("[etcd]\nendpoints = {urls:?}\nadmin_token = {token}\n");
-                ("store = \"etcd\"\n".to_owned(), table)
-            }
-        };
-        let text = format!(
-            "{store}authenticate = true\n{settings}\n{table}[tls]\ncertificate = {}\nkey = {}\nclient_ca = {}\n",
-            quoted(&certificate),
-            quoted(&key),
-            quoted(&certificates.ca()),
-        );
-        let config = folder.path().join("manager.toml");
-        fs::write(&config, text).map_err(io("cannot write the manager's settings"))?;
+        configure(&certificates, address, settings, etcd.as_ref())?;
         let start = Start {
             program,
             folder: folder.path(),
@@ -162,7 +146,7 @@ impl Manager {
 
     /// Reads the first administrator's token, and adds the nodes' user.
     fn set_up(&mut self) -> Result<(), Error> {
-        let file = self.folder.path().join("store.admin-token");
+        let file = self.certificates.path(ADMIN_TOKEN);
         let end = Instant::now() + PATIENCE;
         // With etcd, the first leader makes the token after it has begun to listen.
         while self.etcd.is_some() && !file.exists() && Instant::now() < end {
@@ -347,10 +331,40 @@ impl Manager {
     }
 }
 
-impl Drop for Manager {
+impl Drop for Process {
     fn drop(&mut self) {
-        self.processes.get_mut().iter_mut().for_each(Process::kill);
+        self.kill();
     }
+}
+
+/// Makes the servers' certificates and the managers' configuration file.
+fn configure(
+    certificates: &Certificates,
+    address: IpAddr,
+    settings: &str,
+    etcd: Option<&Etcd>,
+) -> Result<(), Error> {
+    let host = address.to_string();
+    let (certificate, key) = certificates.server("manager", &[&host])?;
+    certificates.server("node", &[&host])?;
+    let quoted = |path: &Path| format!("{:?}", path.display().to_string());
+    let (store, table) = match etcd {
+        None => ("", String::new()),
+        Some(etcd) => {
+            let token = quoted(&certificates.path(ADMIN_TOKEN));
+            let urls = etcd.urls();
+            let table = format!("[etcd]\nendpoints = {urls:?}\nadmin_token = {token}\n");
+            ("store = \"etcd\"\n", table)
+        }
+    };
+    let text = format!(
+        "{store}authenticate = true\n{settings}\n{table}[tls]\ncertificate = {}\nkey = {}\nclient_ca = {}\n",
+        quoted(&certificate),
+        quoted(&key),
+        quoted(&certificates.ca()),
+    );
+    let written = fs::write(certificates.path(CONFIG), text);
+    written.map_err(io("cannot write the manager's settings"))
 }
 
 /// How a manager is started.
@@ -368,7 +382,7 @@ impl Start<'_> {
         let mut command = Command::new(self.program);
         command
             .args(["--listen", listen, "--config"])
-            .arg(self.folder.join("manager.toml"))
+            .arg(self.folder.join(CONFIG))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr.map_err(io("cannot write the manager's log"))?);
