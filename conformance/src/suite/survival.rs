@@ -66,6 +66,8 @@ struct Program {
     seeded: bool,
     /// The file that the program writes. Its text is then not compared.
     writes: Option<&'static str>,
+    /// Whether the program also has a case in which its workers are killed.
+    killed: bool,
 }
 
 const PLAIN: Program = Program {
@@ -79,6 +81,7 @@ const PLAIN: Program = Program {
     fakes: None,
     seeded: false,
     writes: None,
+    killed: false,
 };
 
 const PROGRAMS: &[Program] = &[
@@ -87,6 +90,7 @@ const PROGRAMS: &[Program] = &[
         name: "clfft",
         file: "fourier",
         arguments: &["--rounds", "100"],
+        killed: true,
         ..PLAIN
     },
     Program {
@@ -102,12 +106,14 @@ const PROGRAMS: &[Program] = &[
         file: "mandelbrot",
         arguments: &["--width", "1024", "--height", "768", "--iterations", "6000"],
         writes: Some("mandelbrot.png"),
+        killed: true,
         ..PLAIN
     },
     Program {
         name: "gradients",
         file: "gradients",
         arguments: &["--side", "256", "--steps", "300"],
+        killed: true,
         ..PLAIN
     },
     Program {
@@ -136,6 +142,7 @@ const PROGRAMS: &[Program] = &[
         natively: &["--gates", "0"],
         fakes: Some(1),
         seeded: true,
+        killed: true,
         ..PLAIN
     },
     Program {
@@ -150,42 +157,49 @@ const PROGRAMS: &[Program] = &[
         name: "threads",
         file: "threads",
         arguments: &["queues"],
+        killed: true,
         ..PLAIN
     },
     Program {
         name: "threads-map",
         file: "threads",
         arguments: &["maps"],
+        killed: true,
         ..PLAIN
     },
     Program {
         name: "images",
         file: "api-images",
         arguments: &["image_kernels", "60"],
+        killed: true,
         ..PLAIN
     },
     Program {
         name: "printf",
         file: "api-printf",
         arguments: &["printf_of_several_queues", "60"],
+        killed: true,
         ..PLAIN
     },
     Program {
         name: "callbacks",
         file: "api-callbacks",
         arguments: &["callback_many_events", "60"],
+        killed: true,
         ..PLAIN
     },
     Program {
         name: "halo-map",
         file: "api-ordering",
         arguments: &["halo_exchange_through_map", "60"],
+        killed: true,
         ..PLAIN
     },
     Program {
         name: "out-of-order",
         file: "api-ordering",
         arguments: &["out_of_order_diamond", "60"],
+        killed: true,
         ..PLAIN
     },
     Program {
@@ -218,7 +232,8 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
         let reason = "faults need daemons of the runner's own, and the fake driver";
         return Ok(vec![Case::skipped("survival", reason)]);
     }
-    let count = PROGRAMS.len() as u32;
+    let killed = PROGRAMS.iter().filter(|program| program.killed);
+    let count = PROGRAMS.len() as u32 + killed.count() as u32;
     let share = sides.survival.faults.div_ceil(count);
     let mut cases = Vec::new();
     for (program, number) in PROGRAMS.iter().zip(0..) {
@@ -236,8 +251,14 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
             cases.push(Case::skipped(name, reason));
             continue;
         }
+        if program.killed {
+            let path = path.clone();
+            cases.push(Case::new(format!("{name}-killed"), move |sides| {
+                survive(sides, program, &path, number + 500, share, true)
+            }));
+        }
         cases.push(Case::new(name, move |sides| {
-            survive(sides, program, &path, number, share)
+            survive(sides, program, &path, number, share, false)
         }));
     }
     Ok(cases)
@@ -261,6 +282,7 @@ fn survive(
     path: &Path,
     number: u64,
     share: u32,
+    killed: bool,
 ) -> Result<Verdict, SetupError> {
     let settings = sides.survival;
     let faster = if settings.tenth { 10 } else { 1 };
@@ -268,7 +290,10 @@ fn survive(
     let file = directory.join("daemon.toml");
     let (interval, limit) = (500 / faster, 4000 / faster);
     // Sessions with links are never parked, and two daemons cannot have one directory.
-    let restarts = program.fakes.is_none_or(|of| of == 1) && program.name != "command-buffers";
+    // After a restart, a session's commands are not executed again.
+    let restarts = program.fakes.is_none_or(|of| of == 1)
+        && program.name != "command-buffers"
+        && !killed;
     // A lease moves to a node of its own.
     let moves = restarts && sides.cluster().is_some();
     let parked = match restarts && !moves {
@@ -280,7 +305,11 @@ fn survive(
     let driver = fake_driver();
     let fake = program.fakes.map(|_| (driver.as_path(), FAKE));
     let nodes = program.fakes.unwrap_or(1);
-    let name = format!("survival-{}", program.name);
+    let name = format!(
+        "survival-{}{}",
+        program.name,
+        if killed { "-killed" } else { "" }
+    );
     let daemons = nodes + usize::from(moves);
     let Some(nodes) = sides.forwarded(&name, (nodes, daemons), fake, &file)? else {
         return Ok(Verdict::Skipped("the daemons are given".to_owned()));
@@ -296,6 +325,7 @@ fn survive(
         // PoCL writes a kernel's text by one call. If the process is stopped in that call, the rest of the text is lost,
         // also natively.
         Kind::WorkerStopped => program.name != "printf",
+        Kind::WorkerKilled => killed,
         _ => true,
     };
     let seed = sides.effort.seed + 1000 * number;
@@ -305,6 +335,7 @@ fn survive(
         program,
         path,
         injector: Injector::new(schedule, share),
+        killed,
         resume: if settings.tenth { SHORT_RESUME } else { RESUME },
         home: directory.clone(),
         native: None,
@@ -373,6 +404,8 @@ struct Trial<'s> {
     program: &'s Program,
     path: &'s Path,
     injector: Injector,
+    /// Whether workers are killed.
+    killed: bool,
     /// How long sessions survive.
     resume: Duration,
     /// Where programs keep caches and data.
@@ -451,6 +484,7 @@ impl Trial<'_> {
             .env("XDG_DATA_HOME", self.home.display().to_string())
             .env("FAKE_OPENCL_CONFIG", format!("devices = {devices}; {FAKE}"))
             .env(sides::RESUME, format!("{}s", self.resume.as_secs()))
+            .env("CAUSEWAY_REEXECUTE", if self.killed { "1" } else { "0" })
             .limit(RUN_WITHIN);
         let sides = self.sides;
         let injector = &mut self.injector;

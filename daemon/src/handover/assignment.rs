@@ -64,6 +64,8 @@ pub struct Assignment {
     pub owner: Owner,
     /// Of a session that was parked: how far its worker before has come.
     pub restores: Option<Restores>,
+    /// Whether another worker takes the place of one that dies.
+    pub reexecutes: bool,
     /// Most bytes of a checkpoint; 0: the session has none.
     pub checkpoint_bytes: u64,
 }
@@ -174,6 +176,8 @@ pub(super) struct Encoded {
     restores: Option<Restores>,
     #[prost(uint64, tag = "23")]
     checkpoint_bytes: u64,
+    #[prost(bool, tag = "24")]
+    reexecutes: bool,
 }
 
 impl Assignment {
@@ -215,6 +219,7 @@ impl Assignment {
             slot: 0,
             owner: Owner::default(),
             restores: None,
+            reexecutes: false,
             checkpoint_bytes: 0,
         }
     }
@@ -255,6 +260,7 @@ impl From<&Assignment> for Encoded {
                 user: short(from.owner.user.as_deref()),
             },
             restores: from.restores,
+            reexecutes: from.reexecutes,
             checkpoint_bytes: from.checkpoint_bytes,
         }
     }
@@ -296,6 +302,7 @@ impl Encoded {
             slot: self.slot,
             owner: self.owner.clone(),
             restores: self.restores,
+            reexecutes: self.reexecutes,
             checkpoint_bytes: self.checkpoint_bytes,
         })
     }

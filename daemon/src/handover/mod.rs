@@ -555,6 +555,7 @@ mod tests {
                 events: u64::MAX,
                 reexecutes: true,
             }),
+            reexecutes: true,
             checkpoint_bytes: u64::MAX,
         }
     }

@@ -237,14 +237,6 @@ impl WorkersState {
         Some((id, served))
     }
 
-    /// Remembers why a session has ended, if its client may ask.
-    fn remember_end(&mut self, id: SessionId, served: &Served, reason: String) {
-        if served.worker.resumes() {
-            self.ended
-                .add(id, served.secret.clone(), reason, Instant::now());
-        }
-    }
-
     /// Returns the numbers of the workers whose sessions have commands or builds in progress.
     fn busy(&self) -> Vec<u64> {
         let busy = self.sessions.values().filter(|of| of.entry.is_busy());
@@ -518,6 +510,7 @@ impl Workers {
                 leased: opening.leased.take(),
                 owner: opening.owner.clone(),
                 away: opening.away,
+                reexecutes: opening.checkpoint.is_some(),
                 checkpoint_bytes: match opening.checkpoint {
                     Some(_) => self.0.sessions.checkpoint_bytes,
                     None => 0,
@@ -639,13 +632,6 @@ impl Workers {
             _ => Verdict::UnknownSession,
         };
         Err((socket, verdict))
-    }
-
-    fn is_replaceable(&self, worker: &Worker) -> bool {
-        let state = self.0.state.lock();
-        let mut sessions = state.sessions.values();
-        let served = sessions.find(|of| of.worker.serial == worker.serial);
-        !state.draining && served.is_none_or(|of| of.checkpoint.is_some())
     }
 
     /// Opens no further sessions, and ends the spare workers.
@@ -770,6 +756,7 @@ impl Workers {
             slot: 0,
             owner: Owner::default(),
             restores: None,
+            reexecutes: false,
             checkpoint_bytes: 0,
         }
     }

@@ -56,6 +56,9 @@ pub struct SessionStart {
     pub resume: std::time::Duration,
     /// Of a session that another worker had before: how far that one has come, and what it has left.
     pub restores: Option<(Restores, Source)>,
+    /// Whether another worker may execute the session's commands again. New memory is then filled with zeros, so that its
+    /// bytes are the same again.
+    pub reexecutes: bool,
     /// The threads of the session.
     pub(crate) scope: Scope,
     /// What the session shares with its neighbours; `None` outside of a host.

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use self::reexecution::Reexecution;
 use super::bulk::memory::HostRegion;
-use super::bulk::{Bulk, Guard, Memory, Owner, relay};
+use super::bulk::{Bulk, Guard, Owner, relay};
 use super::carrier::Carrier;
 use super::encode::EncodeCommand;
 use super::events::SessionEvents;
@@ -304,15 +304,8 @@ impl Core {
             let event = EventId(completion.event);
             // The completion of a bulk transfer may have to wait for its bytes.
             let ended = self.bulk.completed(event, completion);
-            if let Some(Memory::Sent(memory)) = &ended.memory {
-                self.note_sent(event, memory);
-            }
             if let Some(completion) = ended.completion {
-                let received = match ended.memory {
-                    Some(Memory::Received(memory)) => Some(memory),
-                    _ => None,
-                };
-                self.deliver(completion, received);
+                self.deliver(completion, ended.received);
             }
         }
         for state in batch.links.drain(..) {
@@ -818,8 +811,8 @@ impl Owner for Core {
         self.progress.advance(Change::Event(event));
     }
 
-    fn sent(&self, event: EventId, memory: &Arc<HostRegion>) {
-        self.note_sent(event, memory);
+    fn sends(&self, event: EventId, source: &HostRegion, offset: u64, length: u64) {
+        self.note_sent(event, source, offset, length);
     }
 
     fn completed(&self, completion: Completion, received: Option<Arc<HostRegion>>) {

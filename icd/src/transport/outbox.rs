@@ -27,7 +27,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use causeway_proto::command::Command;
 use causeway_proto::frame::PREFIX;
 use causeway_proto::limits::{BATCH_TARGET, MAX_BATCH};
 use causeway_proto::preamble::WANTS_RECORD;
@@ -35,12 +34,16 @@ use causeway_proto::status::WireError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
+use self::reexecution::Cut;
+pub(super) use self::reexecution::{NotReplayed, Replayed};
 use super::encode::EncodeCommand;
 use super::kept::{self, Batch, Impossible, KeptBatches};
 use super::record::Record as SessionRecord;
-use super::replay::{self, Replay};
+use super::replay::Replay;
 use crate::host_clock::host_ns;
 use crate::trace::{self, record::Record};
+
+mod reexecution;
 
 /// Once this many bytes are queued, the appending thread also writes them. That is one packet of the
 /// loopback interface, and each packet costs the sender several microseconds. Smaller amounts leave with
@@ -54,7 +57,6 @@ const COMMANDS_TAG: u32 = 1;
 const FIRST_TAG: u32 = 2;
 const CLOSES_TAG: u32 = 3;
 const STANDS_TAG: u32 = 4;
-const CHECKPOINT_TAG: u32 = 6;
 
 /// Buffers for a session's outgoing commands.
 #[derive(Debug)]
@@ -90,42 +92,6 @@ struct Keeping {
     cut: Mutex<Cut>,
     // Whether the worker must be asked for another one.
     must_ask: AtomicBool,
-}
-
-/// A checkpoint: the number of the last command before it, and the record of what was there.
-#[derive(Debug)]
-struct Cut {
-    number: u64,
-    record: Vec<Vec<u8>>,
-}
-
-impl Default for Cut {
-    fn default() -> Cut {
-        Cut {
-            number: 0,
-            record: super::record::batches(&[]),
-        }
-    }
-}
-
-/// How far the commands of the worker before are sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replayed {
-    /// All have left.
-    All,
-    /// The next one waits: for the connection, for room, or for what must come before.
-    Waits,
-}
-
-/// Why the commands of the worker before are not sent again.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NotReplayed {
-    /// The connection broke.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// A command cannot be executed again.
-    #[error("{0}")]
-    Command(String),
 }
 
 /// The record of a cut. It leaves before anything else, and again if the worker did not get all of it.
@@ -192,29 +158,6 @@ impl Outbox {
     /// Keeps the session's record from now on.
     pub(super) fn records(&self) {
         self.filling.lock().record = Some(SessionRecord::default());
-    }
-
-    /// Retains applied batches from now on.
-    pub(super) fn retains(&self) {
-        if let Some(kept) = &self.kept {
-            kept.state.lock().retain();
-        }
-    }
-
-    /// Retains nothing any more.
-    pub(super) fn lets_go(&self) {
-        if let Some(kept) = &self.kept {
-            kept.state.lock().let_go();
-        }
-    }
-
-    /// Number of bytes that are retained, and that are kept for a worker that has not applied them.
-    pub(super) fn retained_bytes(&self) -> usize {
-        let kept = self.kept.as_ref();
-        kept.map_or(0, |kept| {
-            let state = kept.state.lock();
-            state.retained_bytes() + state.bytes()
-        })
     }
 
     /// Appends a command. With `may_refuse`, a batch never grows beyond its target, and the result is
@@ -472,52 +415,6 @@ impl Outbox {
         true
     }
 
-    /// Has the next writer ask the worker for a checkpoint.
-    pub(super) fn ask_for_checkpoint(&self) {
-        if let Some(kept) = &self.kept {
-            kept.must_ask.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Handles that the checkpoint is whole for which the outbox stands: forgets the commands before it. Returns false if
-    /// the worker cannot have made it.
-    pub(super) fn cut(&self) -> bool {
-        let Some(kept) = self.kept.as_ref().filter(|_| self.stands()) else {
-            return false;
-        };
-        let filling = self.filling.lock();
-        let Some(record) = &filling.record else {
-            return false;
-        };
-        let Some(number) = kept.state.lock().cut() else {
-            return false;
-        };
-        let record = super::record::batches(&record.commands(number));
-        drop(filling);
-        *kept.cut.lock() = Cut { number, record };
-        true
-    }
-
-    /// The number of the last command before the last checkpoint.
-    pub(super) fn last_cut(&self) -> u64 {
-        let kept = self.kept.as_ref();
-        kept.map_or(0, |kept| kept.cut.lock().number)
-    }
-
-    // Asks the worker for a checkpoint if that is due.
-    fn ask(&self, write: &mut impl FnMut(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
-        let Some(kept) = self.kept.as_ref().filter(|_| self.is_open()) else {
-            return Ok(());
-        };
-        if !kept.must_ask.swap(false, Ordering::Relaxed) {
-            return Ok(());
-        }
-        let mut batch = vec![0; PREFIX];
-        encode_key(CHECKPOINT_TAG, WireType::Varint, &mut batch);
-        encode_varint(1, &mut batch);
-        write(&mut batch)
-    }
-
     // Tells the worker, once on each connection, that nothing follows.
     fn say_that_it_stands(
         &self,
@@ -593,88 +490,6 @@ impl Outbox {
         self.is_open.store(true, Ordering::Release);
         kept.changed.notify_all();
         Ok(state.bytes())
-    }
-
-    /// Whether the commands of the worker before are sent again. Nothing else leaves meanwhile.
-    pub(super) fn replays(&self) -> bool {
-        let kept = self.kept.as_ref();
-        kept.is_some_and(|kept| kept.replays.load(Ordering::Acquire))
-    }
-
-    /// The batches that the present worker got.
-    pub(super) fn with_written<R>(&self, look: impl FnOnce(&KeptBatches) -> R) -> Option<R> {
-        let kept = self.kept.as_ref()?;
-        Some(look(&kept.state.lock()))
-    }
-
-    /// As [`Outbox::reopen`], for a worker that gets all commands behind the last checkpoint again.
-    pub(super) fn reopen_again(&self, _writer: MutexGuard<'_, Vec<u8>>) {
-        let Some(kept) = &self.kept else { return };
-        let (cut, record) = {
-            let cut = kept.cut.lock();
-            (cut.number, cut.record.clone())
-        };
-        kept.must_ask.store(false, Ordering::Relaxed);
-        let mut state = kept.state.lock();
-        kept.replay.lock().put_before(state.take_all(cut));
-        kept.replays.store(true, Ordering::Release);
-        kept.must_say.store(false, Ordering::Relaxed);
-        kept.stands.store(false, Ordering::Release);
-        *kept.record.lock() = Some(EncodedRecord {
-            cut,
-            batches: record,
-            is_due: true,
-        });
-        kept.is_behind.store(true, Ordering::Relaxed);
-        self.is_open.store(true, Ordering::Release);
-        kept.changed.notify_all();
-    }
-
-    /// Sends the next commands of the worker before again, as far as `allowed` says. `prepare` is called before each of
-    /// them leaves.
-    ///
-    /// # Errors
-    /// [`NotReplayed`].
-    pub(super) fn replay(
-        &self,
-        allowed: impl Fn() -> u64,
-        mut prepare: impl FnMut(&mut Command) -> Result<(), String>,
-        mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
-    ) -> Result<Replayed, NotReplayed> {
-        let Some(kept) = &self.kept else {
-            return Ok(Replayed::All);
-        };
-        let _writing = self.writing.lock();
-        self.write_again(None, &mut write)?;
-        loop {
-            if !self.is_open() || kept.state.lock().is_full() {
-                return Ok(Replayed::Waits);
-            }
-            let allowed = allowed();
-            let next = {
-                let mut replay = kept.replay.lock();
-                let next = replay.next(allowed);
-                // What was given after the last command belongs before new ones.
-                if replay.is_empty() && allowed == u64::MAX && matches!(next, Ok(None)) {
-                    let _state = kept.state.lock();
-                    kept.replays.store(false, Ordering::Release);
-                    kept.changed.notify_all();
-                    return Ok(Replayed::All);
-                }
-                next
-            };
-            let next = next.map_err(|error| NotReplayed::Command(error.to_string()))?;
-            let Some((first, mut commands)) = next else {
-                return Ok(Replayed::Waits);
-            };
-            for command in &mut commands {
-                prepare(command).map_err(NotReplayed::Command)?;
-            }
-            let mut batch = replay::encode(first, commands);
-            let result = write_sealed(first, &mut batch.bytes, &mut write);
-            kept.state.lock().keep(batch);
-            result?;
-        }
     }
 
     // Writes the kept batches again if a new connection needs them. The caller has locked `writing`.

@@ -129,9 +129,20 @@ pub struct Suspects {
     queues: FxHashMap<u64, QueueState>,
     // User events that are not set.
     unset: FxHashSet<u64>,
-    asked: Vec<(u64, String)>,
+    asked: Vec<Suspect>,
     kernels: FxHashMap<u64, String>,
     next: u64,
+}
+
+/// A command at which a worker may have died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// Its number.
+    pub number: u64,
+    /// What it is, for people.
+    pub what: String,
+    /// Whether it builds a program, and executes nothing.
+    pub is_build: bool,
 }
 
 #[derive(Debug, Default)]
@@ -226,13 +237,17 @@ impl Suspects {
 
     fn ask(&mut self, request: u64, what: &str, given: &Given) {
         if request != 0 && !given.has_come(Item::Answer(request)) {
-            self.asked.push((self.next, what.to_owned()));
+            self.asked.push(Suspect {
+                number: self.next,
+                what: what.to_owned(),
+                is_build: true,
+            });
         }
     }
 
-    /// Returns the numbers and descriptions of the commands that may have been executing.
+    /// Returns the commands that may have been executing.
     #[must_use]
-    pub fn running(self) -> Vec<(u64, String)> {
+    pub fn running(self) -> Vec<Suspect> {
         let mut unended = self.unset;
         let all = self.queues.values().flat_map(|of| &of.pending);
         unended.extend(all.map(|of| of.event));
@@ -242,97 +257,14 @@ impl Suspects {
             of.pending.into_iter().take(most)
         });
         let running = first.filter(|of| of.wait.iter().all(|event| !unended.contains(event)));
-        let running = running.map(|of| (of.number, of.what));
+        let running = running.map(|of| Suspect {
+            number: of.number,
+            what: of.what,
+            is_build: false,
+        });
         running.chain(self.asked).collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use causeway_proto::command::{CreateKernel, CreateQueue, CreateUserEvent, NdRange};
-    use proptest::prelude::*;
-
-    fn command(kind: Kind) -> Command {
-        Command { kind: Some(kind) }
-    }
-
-    fn launch(event: u64, queue: u64, wait: &[u64]) -> Command {
-        command(Kind::Enqueue(Enqueue {
-            event,
-            queue,
-            wait: wait.to_vec(),
-            operation: Some(Operation::NdRange(NdRange {
-                kernel: 1,
-                ..NdRange::default()
-            })),
-            ..Enqueue::default()
-        }))
-    }
-
-    #[test]
-    fn the_first_unended_command_of_a_queue_is_suspected_unless_it_waits() {
-        let commands = vec![
-            command(Kind::CreateKernel(CreateKernel {
-                kernel: 1,
-                name: "k".to_owned(),
-                ..CreateKernel::default()
-            })),
-            command(Kind::CreateQueue(CreateQueue::default())),
-            command(Kind::CreateUserEvent(CreateUserEvent { event: 90 })),
-            // Unobserved: the end of the next one reports it.
-            launch(1, 5, &[]),
-            launch(2, 5, &[]),
-            launch(3, 5, &[]),
-            launch(4, 5, &[]),
-            launch(5, 6, &[90]),
-            launch(6, 7, &[4]),
-        ];
-        let mut given = Given::default();
-        given.handle(Item::End(2), 0, None, 99);
-        let batches = [encode(1, commands)];
-        let running = Suspects::of(batches.iter(), &given).unwrap().running();
-        assert_eq!(running, [(6, "the kernel `k`".to_owned())]);
-    }
-
-    proptest! {
-        // Commands leave once and in order, only as far as is allowed, also if the worker dies and all is put back.
-        #[test]
-        fn commands_leave_in_order(
-            sizes in prop::collection::vec(1u64..9, 1..9),
-            steps in prop::collection::vec((0u64..60, any::<bool>()), 1..30),
-        ) {
-            let mut batches = VecDeque::new();
-            let mut first = 1;
-            for size in sizes {
-                let commands = (first..first + size)
-                    .map(|event| command(Kind::CreateUserEvent(CreateUserEvent { event })));
-                batches.push_back(encode(first, commands.collect()));
-                first += size;
-            }
-            let mut replay = Replay::new(batches);
-            let (mut left, mut next) = (VecDeque::new(), 1);
-            for (allowed, dies) in steps {
-                while let Some((number, commands)) = replay.next(allowed).unwrap() {
-                    prop_assert_eq!(number, next);
-                    for command in &commands {
-                        prop_assert!(next < allowed);
-                        let expected = Kind::CreateUserEvent(CreateUserEvent { event: next });
-                        prop_assert_eq!(command.kind.as_ref(), Some(&expected));
-                        next += 1;
-                    }
-                    left.push_back(encode(number, commands));
-                }
-                if dies {
-                    replay.put_before(std::mem::take(&mut left));
-                    next = 1;
-                }
-            }
-            while replay.next(u64::MAX).unwrap().is_some_and(|(_, commands)| {
-                next += commands.len() as u64;
-                true
-            }) {}
-            prop_assert!(replay.is_empty() && next == first);
-        }
-    }
-}
+mod tests;

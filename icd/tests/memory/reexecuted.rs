@@ -276,3 +276,46 @@ fn a_kernel_that_kills_its_worker_is_executed_twice_only() {
     // A new session.
     Run::new().check();
 }
+
+#[test]
+fn memory_that_is_written_from_and_then_read_into_survives_kills() {
+    own_process!();
+    let _turn = turn();
+    let run = Run::new();
+    let (buffer, expected) = &run.buffers[1];
+    let (mut host, mut sum) = (expected.clone(), expected.clone());
+    let size = host.len() * 4;
+    for round in 0..6 {
+        ok!(clEnqueueWriteBuffer(
+            run.cl.queue,
+            *buffer,
+            CL_FALSE,
+            0,
+            size,
+            host.as_ptr().cast(),
+            0,
+            null(),
+            null_mut()
+        ));
+        assert_eq!(set(run.add, 0, buffer), CL_SUCCESS);
+        assert_eq!(set(run.add, 1, &(round + 3)), CL_SUCCESS);
+        assert_eq!(launch(run.cl.queue, run.add, host.len()), CL_SUCCESS);
+        // Its bytes may arrive before the end of the write is reported.
+        ok!(clEnqueueReadBuffer(
+            run.cl.queue,
+            *buffer,
+            CL_TRUE,
+            0,
+            size,
+            host.as_mut_ptr().cast(),
+            0,
+            null(),
+            null_mut()
+        ));
+        sum.iter_mut().for_each(|of| *of = of.wrapping_add(round + 3));
+        assert!(host == sum, "round {round}");
+        if round % 2 == 1 {
+            kill_workers();
+        }
+    }
+}

@@ -129,6 +129,11 @@ impl Injector {
             Kind::Tunnel => forwarder.close(),
             Kind::ClientStopped => stopped = Some(world.program),
             Kind::WorkerStopped => stopped = world.worker(node, choice),
+            Kind::WorkerKilled => {
+                if let Some(worker) = world.worker(node, choice) {
+                    let _ = kill_process(worker, Signal::KILL);
+                }
+            }
             Kind::ManagerStopped => drop(world.sides.cluster().map(|of| of.stop(true))),
             Kind::Restart => world.restart(node),
             Kind::Drain => world.drain(),

@@ -27,6 +27,8 @@ pub(super) enum Kind {
     ClientStopped,
     /// A worker is stopped.
     WorkerStopped,
+    /// A worker is killed, and the program executes its commands again.
+    WorkerKilled,
     /// The device manager is stopped.
     ManagerStopped,
     /// The daemon is told to end, and started again.
@@ -36,7 +38,7 @@ pub(super) enum Kind {
 }
 
 /// Names, relative rates, and durations in milliseconds of all kinds.
-pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 13] = [
+pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 14] = [
     (Kind::ResetAll, "all reset", 5, (0, 0)),
     (Kind::ResetOne, "one reset", 5, (0, 0)),
     (Kind::Silence, "silence", 2, (5_000, 20_000)),
@@ -47,6 +49,7 @@ pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 13] = [
     (Kind::Tunnel, "tunnel", 2, (1_000, 5_000)),
     (Kind::ClientStopped, "client stopped", 2, (1_000, 10_000)),
     (Kind::WorkerStopped, "worker stopped", 1, (1_000, 10_000)),
+    (Kind::WorkerKilled, "worker killed", 6, (0, 0)),
     (Kind::ManagerStopped, "manager stopped", 1, (1_000, 10_000)),
     (Kind::Restart, "daemon restarted", 3, (0, 0)),
     (Kind::Drain, "drain with a move", 3, (0, 0)),

@@ -9,6 +9,7 @@
 use std::io;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::time::Instant;
 
 use causeway_proto::id::SessionId;
 
@@ -66,7 +67,25 @@ impl Served {
     }
 }
 
+impl WorkersState {
+    /// Remembers why a session has ended, if its client may ask.
+    pub(super) fn remember_end(&mut self, id: SessionId, served: &Served, reason: String) {
+        if served.worker.resumes() {
+            self.ended
+                .add(id, served.secret.clone(), reason, Instant::now());
+        }
+    }
+}
+
 impl Workers {
+    /// Whether another worker takes the place of this one, which does not listen any more.
+    pub(super) fn is_replaceable(&self, worker: &Worker) -> bool {
+        let state = self.0.state.lock();
+        let mut sessions = state.sessions.values();
+        let served = sessions.find(|of| of.worker.serial == worker.serial);
+        !state.draining && served.is_none_or(|of| of.checkpoint.is_some())
+    }
+
     /// Gives a session whose worker has died another one. Returns the session if that fails, with the reason.
     pub(super) fn replace(
         &self,
@@ -119,6 +138,7 @@ impl Workers {
             away: served.away,
             restores: Some(checkpoint.restores),
             slot: entry.number(),
+            reexecutes: true,
             checkpoint_bytes: self.0.sessions.checkpoint_bytes,
             ..self.assignment(served.certificate.clone())
         };

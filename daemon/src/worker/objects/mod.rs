@@ -114,8 +114,8 @@ impl Context {
         self.native.as_deref().map_err(|s| *s)
     }
 
-    /// Returns new memory without the bytes of whoever had it before, if those may be another user's.
-    /// Waits for the driver then.
+    /// Returns new memory without the bytes of whoever had it before, if those may be another user's, or must be the same
+    /// when the session's commands are executed again. Waits for the driver then.
     ///
     /// # Errors
     /// The driver's error.

@@ -302,6 +302,7 @@ fn run_session(
     threads.service.name_thread();
     let start = SessionStart {
         resume: assignment.away.resume,
+        reexecutes: assignment.reexecutes,
         restores: restores(stage, assignment.restores),
         id: assignment.id,
         limits: assignment.limits,

@@ -387,7 +387,7 @@ fn native_context(
     let in_host = InHost {
         paces: found.iter().filter_map(pace).collect(),
         _listening: listening,
-        clears: commons.is_some_and(|commons| commons.clears),
+        clears: shared.reexecutes || commons.is_some_and(|commons| commons.clears),
         _alive: commons.map_or_else(Alive::default, |_| shared.alive.clone()),
     };
     Ok((native, in_host))

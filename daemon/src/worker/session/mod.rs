@@ -190,6 +190,7 @@ impl Session {
                 scope: scope.clone(),
                 commons: start.commons,
                 warm: start.warm,
+                reexecutes: start.reexecutes,
                 contexts: Mutex::default(),
                 paces: Paces::default(),
                 parking: Parking::new(start.restores.as_ref().map(|(_, source)| source.clone())),

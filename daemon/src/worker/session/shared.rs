@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) commons: Option<Arc<Commons>>,
     /// The contexts that were made before the session.
     pub(crate) warm: Arc<Warm>,
+    /// Whether another worker may execute the session's commands again.
+    pub(crate) reexecutes: bool,
     /// The contexts that the session has made in a host, whose staging memory its end releases.
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
     /// The session's paces on its devices, as far as it may have neighbours there.

@@ -23,7 +23,7 @@ pub(super) use self::opening::open_all;
 use super::attempts::Attempts;
 use super::memory::{HostRegion, Scratch};
 use super::relay::Piece;
-use super::table::{Chunk, Destination, Memory, Outcome};
+use super::table::{Chunk, Destination, Outcome};
 use super::{Bulk, EventId, Guard, Item, Owner, relay};
 use crate::config::Compression;
 use crate::transport::ended::Broken;
@@ -581,6 +581,7 @@ fn send(
         length: length as u32,
     };
     writing.set_pace(owner, lane.stream());
+    owner.sends(event, &source, offset, length);
     owner.bulk().gauge.begin(Direction::Out, Instant::now());
     let begun = owner.bulk().begin_traced();
     let sent = send_chunk(lane, header, source, writing);
@@ -703,18 +704,11 @@ impl Bulk {
 
 // Reports the outcome to the session's objects. The caller must hold no lock.
 fn conclude(owner: &dyn Owner, event: EventId, outcome: Outcome) {
-    if let Some(Memory::Sent(memory)) = &outcome.memory {
-        owner.sent(event, memory);
-    }
     if let Some(keep) = outcome.uploaded {
         drop(keep);
         owner.uploaded(event);
     }
     if let Some(completion) = outcome.completion {
-        let received = match outcome.memory {
-            Some(Memory::Received(memory)) => Some(memory),
-            _ => None,
-        };
-        owner.completed(completion, received);
+        owner.completed(completion, outcome.received);
     }
 }

@@ -93,6 +93,13 @@ impl HostRegion {
         })
     }
 
+    /// Copies the packed bytes `from..from + length` of another region with as many bytes to the same place here.
+    pub(in crate::transport) fn copy_part(&self, source: &HostRegion, from: u64, length: u64) {
+        let mut gathered = Vec::new();
+        source.gather(from, length, &mut gathered);
+        self.scatter(from, &gathered);
+    }
+
     /// The digest of the current bytes, packed.
     pub(in crate::transport) fn digest(&self) -> u128 {
         let mut hash = XxHash3_128::with_seed(0);

@@ -34,7 +34,6 @@ use self::eager::StandingCredit;
 use self::lane::Lane;
 use self::memory::HostRegion;
 use self::relay::{Piece, Relay, Relays, Side};
-pub(super) use self::table::Memory;
 use self::table::{Chunk, Keep, Table};
 use super::gauge::{Direction, Gauge};
 use super::rails::Rails;
@@ -68,8 +67,9 @@ pub(super) trait Owner: Send + Sync {
     /// Wakes the threads that wait for an upload, because its `keep` was dropped. The caller holds no lock.
     fn uploaded(&self, event: EventId);
 
-    /// Reports the memory of an upload that has ended, before the upload's `keep` is dropped. The caller holds no lock.
-    fn sent(&self, event: EventId, memory: &Arc<HostRegion>);
+    /// Reports that bytes of an upload are about to be sent. Once the worker has all of them, a read may overwrite their
+    /// memory. The caller may hold the lock of a lane.
+    fn sends(&self, event: EventId, source: &HostRegion, offset: u64, length: u64);
 
     /// Reports a completion whose bytes are in place, and the memory of a download. The caller holds no lock.
     fn completed(&self, completion: Completion, received: Option<Arc<HostRegion>>);
@@ -156,8 +156,8 @@ pub(super) struct Claimed {
 pub(super) struct Ended {
     /// The completion, if the application may be told.
     pub(super) completion: Option<Completion>,
-    /// The memory of a transfer.
-    pub(super) memory: Option<Memory>,
+    /// The memory of a download.
+    pub(super) received: Option<Arc<HostRegion>>,
     // Dropping it may send commands.
     _keep: Option<Keep>,
 }
@@ -367,7 +367,7 @@ impl Bulk {
             if !state.opened {
                 return Ended {
                     completion: Some(completion),
-                    memory: None,
+                    received: None,
                     _keep: None,
                 };
             }
@@ -375,7 +375,7 @@ impl Bulk {
         };
         Ended {
             completion: outcome.completion,
-            memory: outcome.memory,
+            received: outcome.received,
             _keep: outcome.uploaded,
         }
     }
@@ -505,7 +505,9 @@ impl Bulk {
     }
 
     /// As [`Bulk::begin_anew`], if that worker gets all commands again.
-    pub(super) fn begin_again(&self) {
+    ///
+    /// `sent`: the bytes of an upload that were all sent. Its memory may have other bytes by now.
+    pub(super) fn begin_again(&self, sent: impl Fn(EventId) -> Option<Arc<HostRegion>>) {
         let mut state = self.state.lock();
         self.worker_generation.fetch_add(1, Ordering::AcqRel);
         for lane in state.lanes.drain(..) {
@@ -518,22 +520,25 @@ impl Bulk {
         // The lanes of the worker before have ended with it.
         self.shared_lane_ended.store(false, Ordering::Release);
         state.opened = false;
-        state.table.begin_again();
+        state.table.begin_again(sent);
         self.unsent
             .store(state.table.ready() > 0, Ordering::Release);
     }
 
-    /// Before a write is sent again: registers its bytes, unless the transfer is still open. `sent`: the bytes, if they
-    /// were sent before. Returns false if nobody has the bytes.
-    pub(super) fn upload_again(&self, event: EventId, sent: Option<&Arc<HostRegion>>) -> bool {
+    /// Before a write is sent again: registers its bytes `sent`, unless the transfer is still open. Returns whether it is.
+    pub(super) fn upload_again(
+        &self,
+        event: EventId,
+        sent: impl FnOnce() -> Option<Arc<HostRegion>>,
+    ) -> Option<bool> {
         let mut state = self.state.lock();
         if state.table.has_upload(event) {
-            return true;
+            return Some(true);
         }
-        let Some(sent) = sent else { return false };
+        let sent = sent()?;
         state.needed = true;
-        state.table.add_again(event, Arc::clone(sent));
-        true
+        state.table.add_again(event, sent);
+        Some(false)
     }
 
     /// Before a read is sent again: registers memory of the library's own for its bytes, unless the transfer is still

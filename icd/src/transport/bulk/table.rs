@@ -80,17 +80,8 @@ pub(super) struct Outcome {
     pub(super) completion: Option<Completion>,
     /// Set if all bytes of an upload are sent. To be dropped before `uploaded` is reported.
     pub(super) uploaded: Option<Keep>,
-    /// The memory of a transfer that has ended with this.
-    pub(super) memory: Option<Memory>,
-}
-
-/// The memory of a transfer that has ended.
-#[derive(Clone, Debug)]
-pub(in crate::transport) enum Memory {
-    /// Of an upload. Its bytes are the same until `uploaded` is dropped.
-    Sent(Arc<HostRegion>),
-    /// Of a download. Its bytes have arrived, if the command has succeeded.
-    Received(Arc<HostRegion>),
+    /// The memory of a download that has ended with this.
+    pub(super) received: Option<Arc<HostRegion>>,
 }
 
 impl Table {
@@ -183,7 +174,7 @@ impl Table {
         ended.map_or_else(Outcome::default, |upload| Outcome {
             completion: None,
             uploaded: upload.keep,
-            memory: Some(Memory::Sent(upload.source)),
+            received: None,
         })
     }
 
@@ -235,7 +226,6 @@ impl Table {
         {
             outcome.completion = upload.completion;
             outcome.uploaded = outcome.uploaded.or(upload.keep);
-            outcome.memory = Some(Memory::Sent(upload.source));
         }
         outcome
     }
@@ -272,9 +262,12 @@ impl Table {
     }
 
     /// As [`Table::begin_anew`], if that worker gets all commands again. Those whose commands were not sent are sent as
-    /// before.
-    pub(super) fn begin_again(&mut self) {
-        for upload in self.uploads.values_mut() {
+    /// before. `sent`: see [`Bulk::begin_again`](super::Bulk::begin_again).
+    pub(super) fn begin_again(&mut self, sent: impl Fn(EventId) -> Option<Arc<HostRegion>>) {
+        for (event, upload) in &mut self.uploads {
+            if let Some(sent) = sent(*event) {
+                upload.source = sent;
+            }
             upload.completion = None;
             upload.given_up = false;
         }
@@ -402,7 +395,7 @@ impl Table {
             return upload.map_or_else(Outcome::default, |upload| Outcome {
                 completion: upload.completion,
                 uploaded: upload.keep,
-                memory: Some(Memory::Sent(upload.source)),
+                received: None,
             });
         }
         if let Some(download) = self.downloads.get_mut(&event) {
@@ -469,7 +462,7 @@ impl Download {
         Outcome {
             completion: self.completion,
             uploaded: None,
-            memory: Some(Memory::Received(self.target)),
+            received: Some(self.target),
         }
     }
 

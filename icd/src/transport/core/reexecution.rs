@@ -1,7 +1,7 @@
 //! Executes the session's commands again if the node puts another worker into the place of one that has died.
 //!
-//! The outbox retains the batches that were applied, and this module the bytes of bulk writes, and what the program was
-//! given ([`Given`]). The next worker gets all of it in the old order. It never gets a command before everything has come
+//! The outbox retains the batches that were applied, and this module the bytes of bulk writes as they are sent, and what the
+//! program was given ([`Given`]). The next worker gets all of it in the old order. It never gets a command before everything has come
 //! again that the program knew when it appended the command. What comes again is compared and not given again.
 //!
 //! Two ends: the *protection* ends if the log is full or the session has something that cannot be executed again. The
@@ -11,6 +11,7 @@
 //! Invariant: between the loss of the connections and the next ones, no event batch and no lane of the worker before is
 //! handled, so nothing of it arrives late.
 
+use std::collections::hash_map;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::enqueue::Operation;
-use causeway_proto::command::{Command, Completion, Notice};
+use causeway_proto::command::{self, Command, Completion, Notice};
 use causeway_proto::id::{EventId, RequestId};
 use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
 use causeway_proto::region::Region;
@@ -39,6 +40,9 @@ use crate::transport::wait::Change;
 
 /// A command at which this many workers have died is not executed again.
 const DEATHS: u32 = 2;
+/// The same for a build, which does not crash by itself. Most of the time in which commands are executed again may be for
+/// builds, so somebody who kills workers meets the same one easily.
+const DEATHS_AT_BUILDS: u32 = 4;
 /// How often a thread looks whether another one has handled its event batch, which takes microseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -56,11 +60,35 @@ pub(in crate::transport) struct Reexecution {
     checkpoints: Mutex<Checkpoints>,
 }
 
-/// The bytes of bulk writes that have ended.
+/// The bytes of bulk writes, as far as they were sent.
 #[derive(Default)]
 struct SentBytes {
-    of: FxHashMap<EventId, Arc<HostRegion>>,
+    of: FxHashMap<EventId, Copied>,
     bytes: usize,
+}
+
+struct Copied {
+    bytes: Arc<HostRegion>,
+    copied: u64,
+}
+
+impl Copied {
+    fn of(length: u64) -> Option<Copied> {
+        let bytes = HostRegion::owned(vec![0; usize::try_from(length).ok()?])?;
+        Some(Copied {
+            bytes: Arc::new(bytes),
+            copied: 0,
+        })
+    }
+
+    fn size(&self) -> usize {
+        usize::try_from(self.bytes.length()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the worker may have all bytes.
+    fn is_whole(&self) -> bool {
+        self.copied == self.bytes.length()
+    }
 }
 
 impl Reexecution {
@@ -75,6 +103,12 @@ impl Reexecution {
             checkpoints: Mutex::default(),
         }
     }
+}
+
+fn length_of(region: Option<&command::Region>) -> Result<u64, String> {
+    let region = region.ok_or("a transfer has no region")?;
+    let region = Region::from_wire(region).map_err(|error| error.to_string())?;
+    Ok(region.packed_length())
 }
 
 /// Returns why a session with this command is never executed again.
@@ -216,18 +250,26 @@ impl Core {
         }
     }
 
-    /// Notes the memory of an upload that has ended.
-    pub(super) fn note_sent(&self, event: EventId, memory: &HostRegion) {
+    /// Copies bytes of an upload that are about to be sent.
+    pub(super) fn note_sent(&self, event: EventId, source: &HostRegion, offset: u64, length: u64) {
         let Some(again) = self.again() else { return };
-        if again.sent.lock().of.contains_key(&event) {
-            return;
-        }
-        let Some(copy) = HostRegion::owned(memory.copy_out()) else {
-            return;
-        };
         let mut sent = again.sent.lock();
-        sent.bytes += usize::try_from(copy.length()).unwrap_or(usize::MAX);
-        sent.of.insert(event, Arc::new(copy));
+        let SentBytes { of, bytes } = &mut *sent;
+        let copy = match of.entry(event) {
+            hash_map::Entry::Occupied(copy) => copy.into_mut(),
+            hash_map::Entry::Vacant(place) => {
+                let Some(copy) = Copied::of(source.length()) else {
+                    return;
+                };
+                *bytes += copy.size();
+                place.insert(copy)
+            }
+        };
+        // All of the bytes of a command that is executed again are here.
+        if !copy.is_whole() {
+            copy.bytes.copy_part(source, offset, length);
+            copy.copied += length;
+        }
         drop(sent);
         self.look_at_log();
     }
@@ -309,7 +351,7 @@ impl Core {
         self.replace_heartbeat(resume, heartbeat, told);
         // The outbox is closed, so after the last writer nobody writes before it is opened again.
         let writer = self.outbox.writer();
-        self.bulk.begin_again();
+        self.begin_transfers_again(again);
         self.replace_commands(resume, commands, generation)?;
         let mut away = resume.away.lock();
         // A connection of this generation may have broken already.
@@ -346,6 +388,22 @@ impl Core {
         Ok(self.outbox.retained_bytes())
     }
 
+    // Begins all transfers anew. A write whose bytes were all sent takes the copied ones: a read may have overwritten its
+    // memory since.
+    fn begin_transfers_again(&self, again: &Reexecution) {
+        self.bulk.begin_again(|event| {
+            let sent = again.sent.lock();
+            let copy = sent.of.get(&event).filter(|copy| copy.is_whole())?;
+            Some(Arc::clone(&copy.bytes))
+        });
+        // The others are sent again from the start.
+        for copy in again.sent.lock().of.values_mut() {
+            if !copy.is_whole() {
+                copy.copied = 0;
+            }
+        }
+    }
+
     fn not_again(&self) -> Impossible {
         let why = self.reexecution.as_ref().and_then(|again| again.ended.get());
         Impossible::NotAgain(why.cloned().unwrap_or_else(|| "this was not asked for".to_owned()))
@@ -359,12 +417,14 @@ impl Core {
         let damaged = |error: prost::DecodeError| Impossible::NotAgain(error.to_string());
         let running = looked.transpose().map_err(damaged)?.unwrap_or_default().running();
         let mut deaths = again.deaths.lock();
-        for (number, what) in running {
-            let count = deaths.entry(number).or_default();
+        for suspect in running {
+            let count = deaths.entry(suspect.number).or_default();
             *count += 1;
-            if *count >= DEATHS {
+            let most = if suspect.is_build { DEATHS_AT_BUILDS } else { DEATHS };
+            if *count >= most {
                 return Err(Impossible::NotAgain(format!(
-                    "it died {DEATHS} times at {what}, which is not executed once more"
+                    "it died {most} times at {}, which is not executed once more",
+                    suspect.what
                 )));
             }
         }
@@ -407,18 +467,21 @@ impl Core {
         let event = EventId(enqueue.event);
         match &mut enqueue.operation {
             Some(Operation::WriteBuffer(write)) if write.bulk => {
-                let sent = again.sent.lock().of.get(&event).cloned();
-                // Only bytes that were never sent completely have standing credit.
-                write.eager &= sent.is_none();
-                match self.bulk.upload_again(event, sent.as_ref()) {
-                    true => Ok(()),
-                    false => Err("nobody has the bytes of a write any more".to_owned()),
-                }
+                let length = length_of(write.region.as_ref())?;
+                // A write that has failed may have sent nothing. Then its bytes do not matter.
+                let sent = || {
+                    let sent = again.sent.lock();
+                    let copy = sent.of.get(&event).map(|copy| Arc::clone(&copy.bytes));
+                    copy.or_else(|| Copied::of(length).map(|copy| copy.bytes))
+                };
+                let is_open = (self.bulk.upload_again(event, sent))
+                    .ok_or("the bytes of a write do not fit into memory")?;
+                // One that has ended has no standing credit any more.
+                write.eager &= is_open;
+                Ok(())
             }
             Some(Operation::ReadBuffer(read)) if read.bulk => {
-                let region = read.region.as_ref().map(Region::from_wire);
-                let region = region.ok_or("a read has no region")?;
-                let length = region.map_err(|error| error.to_string())?.packed_length();
+                let length = length_of(read.region.as_ref())?;
                 match self.bulk.download_again(event, length) {
                     true => Ok(()),
                     false => Err("the bytes of a read do not fit into memory".to_owned()),
