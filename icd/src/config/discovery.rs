@@ -94,21 +94,21 @@ pub enum NotUsed {
     #[error("[discovery] or [tls] in servers.toml is invalid; correct the error reported for it")]
     Broken,
     /// It is a device manager.
-    #[error("it is a device manager; name it below [manager] in servers.toml")]
+    #[error("the service is a device manager; name it below [manager] in servers.toml")]
     Manager,
     /// A device manager controls its devices.
-    #[error("a device manager controls its devices; request them from the manager")]
+    #[error("a device manager controls the node's devices; request them from the manager")]
     Managed,
     /// `names` does not have its name.
-    #[error("`names` below [discovery] does not have its name")]
+    #[error("`names` below [discovery] does not have the node's name")]
     OtherName,
     /// No CA is configured.
     #[error(
-        "no CA is configured, so nobody knows who it is; set `ca` below [tls] in servers.toml, or CAUSEWAY_CA"
+        "no CA is configured, so nobody knows whose node it is; set `ca` below [tls] in servers.toml, or CAUSEWAY_CA"
     )]
     NoCa,
     /// It has no TLS, and a CA is configured.
-    #[error("it does not use TLS, but a CA is configured")]
+    #[error("the node does not use TLS, but a CA is configured")]
     InTheClear,
     /// Only a token is configured, and `names` does not allow to show it.
     #[error(

@@ -300,3 +300,31 @@ fn the_times_of_the_whole_file_apply_to_the_manager_s_nodes() {
         );
     }
 }
+
+#[test]
+fn nodes_are_looked_for_if_file_or_variable_says_so() {
+    let mut places = Places::new();
+    let text = "discover = true\n[discovery]\nnames = [\"gpu*.lab\"]\n[tls]\nca = \"ca.pem\"\n";
+    places.write("system/servers.toml", text);
+    let settings = places.environment.load();
+    assert!(settings.discover && settings.problems.is_empty());
+    assert_eq!(settings.discovery.names, ["gpu*.lab".parse().unwrap()]);
+    assert!(settings.discovery.like.tls.ca.is_some());
+    // A variable that names the servers names all of them, unless another one asks for more.
+    places.environment.servers = Some("a".into());
+    let settings = places.environment.load();
+    assert!(!settings.discover && !settings.discovery.names.is_empty());
+    for (set, expected) in [("1", true), ("0", false)] {
+        places.environment.discover = Some(set.into());
+        assert_eq!(places.environment.load().discover, expected);
+    }
+    // A name that cannot be read might be the one that keeps a token from others.
+    places.write("system/servers.toml", "[discovery]\nnames = [\"a b\"]\n");
+    let settings = places.environment.load();
+    assert!(settings.discovery.is_broken);
+    let problem = settings.problems[0].to_string();
+    assert!(
+        problem.contains("invalid name `a b` in `names`"),
+        "{problem}"
+    );
+}

@@ -11,27 +11,6 @@ use crate::stage::*;
 const RATE: u64 = 50_000_000 / 8;
 const SERVICES: usize = 10_000;
 
-/// Returns a figure of a process, in KiB.
-fn status_of(pid: u32, key: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with(key))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// Returns the process of a daemon that announces it.
-fn announcer(of: &Daemon) -> u32 {
-    let is_it = |pid: &u32| {
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).into_owned();
-        command.contains("--internal-announce") && status_of(*pid, "PPid:") == Some(of.pid().into())
-    };
-    eventually("the announcer", || {
-        let entries = std::fs::read_dir("/proc").expect("procfs").flatten();
-        let mut numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        numbers.find(is_it)
-    })
-}
-
 /// Sends packets at the rate, from one to the next, until it is over.
 fn send(socket: &UdpSocket, packets: &[Vec<u8>], is_over: &AtomicBool, sent: &AtomicU64) {
     let begun = Instant::now();
@@ -67,7 +46,7 @@ fn a_flood_hides_no_node_and_costs_little_memory() {
         .collect();
     let socket = multicaster(attacker);
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
-    let own = || status_of(std::process::id(), "RssAnon:").expect("procfs");
+    let own = || figure_of(std::process::id(), "RssAnon:").expect("procfs");
     let grown = std::thread::scope(|scope| {
         scope.spawn(|| send(&socket, &packets, &is_over, &sent));
         eventually("the flood", || {
@@ -102,7 +81,7 @@ fn a_flood_hides_no_node_and_costs_little_memory() {
     );
     assert!(grown <= 8 << 10, "{grown} KiB");
     for pid in announcers {
-        let resident = status_of(pid, "VmHWM:").expect("the announcer still runs");
+        let resident = figure_of(pid, "VmHWM:").expect("the announcer still runs");
         eprintln!("an announcer has had {resident} KiB at most");
         assert!(resident <= 64 << 10, "{resident} KiB");
     }

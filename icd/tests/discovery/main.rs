@@ -5,6 +5,7 @@
 #[path = "../frames/mod.rs"]
 mod frames;
 
+mod announcer;
 mod flood;
 mod independent;
 mod nobody;

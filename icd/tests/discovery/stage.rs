@@ -10,7 +10,7 @@ use causeway_discovery::{Announcement, Found, Role, Search, Step};
 use causeway_network::{Host, Network};
 use causeway_security::{Authority, Issued};
 
-use crate::frames::servers::{Daemon, PATIENCE};
+use crate::frames::servers::{Daemon, PATIENCE, eventually};
 
 /// A CA with its folder.
 pub(crate) struct Certificates {
@@ -212,3 +212,24 @@ pub(crate) fn multicaster(host: &Host) -> UdpSocket {
 
 /// Where answers are multicast.
 pub(crate) const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(224, 0, 0, 251), 5353);
+
+/// Returns a figure of a process, in KiB.
+pub(crate) fn figure_of(pid: u32, key: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with(key))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Returns the process of a daemon that announces it.
+pub(crate) fn announcer(of: &Daemon) -> u32 {
+    let is_it = |pid: &u32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).into_owned();
+        command.contains("--internal-announce") && figure_of(*pid, "PPid:") == Some(of.pid().into())
+    };
+    eventually("the announcer", || {
+        let entries = std::fs::read_dir("/proc").expect("procfs").flatten();
+        let mut numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers.find(is_it)
+    })
+}

@@ -118,7 +118,11 @@ fn write(settings: &Settings, shown: &[Shown]) -> Result<(), Failure> {
         return Ok(());
     }
     let path = written::add(settings, &new)?;
-    say!("causeway discover: {} gets {} more", path.display(), new.len());
+    say!(
+        "causeway discover: {} gets {} more",
+        path.display(),
+        new.len()
+    );
     Ok(())
 }
 
@@ -142,18 +146,31 @@ fn look(settings: &Settings, snapshot: &Snapshot) -> Vec<Shown> {
     }
     let mut replies = ask_found(targets, Instant::now() + ANSWER_WITHIN).into_iter();
     let shown = snapshot.found.iter().zip(dialled).map(|(found, server)| {
-        let count = server.as_ref().map_or(0, |server| server.addresses().count());
-        let replies: Vec<Reply> = replies.by_ref().take(count).map(|(_, reply)| reply).collect();
+        let count = server
+            .as_ref()
+            .map_or(0, |server| server.addresses().count());
+        let replies: Vec<Reply> = replies
+            .by_ref()
+            .take(count)
+            .map(|(_, reply)| reply)
+            .collect();
         let addresses = addresses(found, server.as_ref().ok(), &replies, snapshot);
         let reason = match &server {
             Err(reason) => Some(reason.to_string()),
             Ok(_) if replies.iter().any(|reply| reply.inventory.is_ok()) => None,
-            Ok(_) => replies.iter().find_map(|reply| Some(reply.inventory.as_ref().err()?.to_string())),
+            Ok(_) => replies
+                .iter()
+                .find_map(|reply| Some(reply.inventory.as_ref().err()?.to_string())),
         };
         Shown {
             name: found.name.clone(),
             role: found.announcement.role.word(),
-            id: found.announcement.id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            id: found
+                .announcement
+                .id
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
             tls: found.announcement.tls,
             managed: found.announcement.managed,
             configured: written::is_configured(settings, &found.name, server.as_ref().ok()),
@@ -168,7 +185,10 @@ fn look(settings: &Settings, snapshot: &Snapshot) -> Vec<Shown> {
 
 /// The server with those of its addresses that have answered.
 fn reached(server: &ServerSettings, replies: &[Reply]) -> Option<ServerSettings> {
-    let answered = server.addresses().zip(replies).filter(|(_, reply)| reply.inventory.is_ok());
+    let answered = server
+        .addresses()
+        .zip(replies)
+        .filter(|(_, reply)| reply.inventory.is_ok());
     let mut addresses = answered.map(|(address, _)| address.clone());
     Some(ServerSettings {
         address: addresses.next()?,
@@ -186,7 +206,10 @@ fn addresses(
 ) -> Vec<At> {
     let of = |address: &Address| {
         let host = address.host_without_zone();
-        found.places.iter().find(|place| place.address.to_string() == host)
+        found
+            .places
+            .iter()
+            .find(|place| place.address.to_string() == host)
     };
     let interface = |place: &Place| snapshot.interfaces.name(place.interface).map(str::to_owned);
     let dialled = server.into_iter().flat_map(|server| server.addresses());
@@ -195,16 +218,21 @@ fn addresses(
         .map(|(address, reply)| At {
             address: address.to_string(),
             interface: of(address).and_then(interface),
-            round_trip_us: reply.inventory.as_ref().ok().and(reply.round_trip).map(|time| {
-                u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-            }),
+            round_trip_us: reply
+                .inventory
+                .as_ref()
+                .ok()
+                .and(reply.round_trip)
+                .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             problem: reply.inventory.as_ref().err().map(ToString::to_string),
         })
         .collect();
     for place in &found.places {
         let address = std::net::SocketAddr::new(place.address, found.port).to_string();
         let is_shown = server.is_some_and(|server| {
-            server.addresses().any(|of| of.host_without_zone() == place.address.to_string())
+            server
+                .addresses()
+                .any(|of| of.host_without_zone() == place.address.to_string())
         });
         if !is_shown {
             let problem = match place.is_on_link {
@@ -227,7 +255,12 @@ impl Shown {
     fn state(&self) -> (String, String, Option<String>, Vec<(String, bool)>) {
         let addresses = self.addresses.iter();
         let addresses = addresses.map(|at| (at.address.clone(), at.problem.is_none()));
-        (self.name.clone(), self.id.clone(), self.reason.clone(), addresses.collect())
+        (
+            self.name.clone(),
+            self.id.clone(),
+            self.reason.clone(),
+            addresses.collect(),
+        )
     }
 }
 

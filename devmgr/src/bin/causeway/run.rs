@@ -219,7 +219,11 @@ fn settings(arguments: &Program, context: &Context) -> Settings {
             .clone()
             .map(|servers| ("CAUSEWAY_SERVERS", servers)),
     );
-    variables.extend(arguments.discover.then(|| ("CAUSEWAY_DISCOVER", "1".into())));
+    variables.extend(
+        arguments
+            .discover
+            .then(|| ("CAUSEWAY_DISCOVER", "1".into())),
+    );
     variables.extend(request_options::variables(
         arguments.request.as_deref(),
         &arguments.terms,

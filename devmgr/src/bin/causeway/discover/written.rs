@@ -17,7 +17,8 @@ use crate::new_file::{NewFile, PUBLIC};
 /// Adds servers to the file that the settings came from, else to the user's. Returns the file's name.
 pub(super) fn add(settings: &Settings, servers: &[ServerSettings]) -> Result<PathBuf, Failure> {
     let path = file(settings)?;
-    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
     // A link stays a link.
     let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
     let (before, mode) = match fs::read_to_string(&target) {
@@ -57,7 +58,12 @@ fn with(before: &str, servers: &[ServerSettings]) -> String {
             text.push('\n');
         }
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "[[server]]\naddress = [{}]\nname = {}", addresses.join(", "), quoted(name));
+        let _ = writeln!(
+            text,
+            "[[server]]\naddress = [{}]\nname = {}",
+            addresses.join(", "),
+            quoted(name)
+        );
         if let Some(name) = &server.tls.name {
             let _ = writeln!(text, "tls_name = {}", quoted(name));
         }
@@ -80,7 +86,9 @@ fn file(settings: &Settings) -> Result<PathBuf, Failure> {
     if let Some(path) = set("CAUSEWAY_CONFIG") {
         return Ok(path.into());
     }
-    let folder = set("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = set("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
     let folder = folder.or_else(|| set("HOME").map(|home| Path::new(&home).join(".config")));
     let folder = folder.ok_or_else(|| {
         Failure::new("there is no folder for servers.toml").cure("set HOME or CAUSEWAY_CONFIG")
@@ -89,11 +97,19 @@ fn file(settings: &Settings) -> Result<PathBuf, Failure> {
 }
 
 /// Whether a server has one of these addresses, or this name.
-pub(super) fn is_configured(settings: &Settings, name: &str, server: Option<&ServerSettings>) -> bool {
+pub(super) fn is_configured(
+    settings: &Settings,
+    name: &str,
+    server: Option<&ServerSettings>,
+) -> bool {
     let is_it = |address: &Address| {
         address.host() == name || server.is_some_and(|server| server.is_at(address))
     };
-    settings.servers.iter().flat_map(ServerSettings::addresses).any(is_it)
+    settings
+        .servers
+        .iter()
+        .flat_map(ServerSettings::addresses)
+        .any(is_it)
 }
 
 #[cfg(test)]
@@ -118,7 +134,10 @@ mod tests {
         let after = fs::read_to_string(&path).unwrap();
         let expected = "\n\n[[server]]\naddress = [\"10.0.0.7:7079\", \"[fe80::1%eth0]:7079\"]\nname = \"gpu1\"\ntls_name = \"gpu1\"\n";
         assert_eq!(after, format!("{before}{expected}"));
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o640
+        );
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         // A file that cannot take entries stays as it is.
         fs::write(&path, "server = []\n").unwrap();

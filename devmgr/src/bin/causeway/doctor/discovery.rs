@@ -65,7 +65,10 @@ fn network(snapshot: &Snapshot) -> Finding {
         );
     }
     let heard = snapshot.found.len();
-    Finding::ok(CHECK, format!("multicast works here; services heard: {heard}"))
+    Finding::ok(
+        CHECK,
+        format!("multicast works here; services heard: {heard}"),
+    )
 }
 
 /// Nodes that are heard and not used.
