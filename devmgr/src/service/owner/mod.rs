@@ -258,26 +258,7 @@ impl Owner {
                 // If the caller is gone, its reader will report that the node left.
                 let _ = answer.send(self.joined(joined, link));
             }
-            Input::FromNode(connection, node, event) => {
-                if !self.is_current(connection, node) {
-                    return;
-                }
-                if self.writing.is_full() {
-                    tracing::warn!(
-                        ?node,
-                        "too much waits for the failing store; disconnecting a node that reports more"
-                    );
-                    self.left(connection, node);
-                    return;
-                }
-                if let Err(too_much) = self.may_change(node, &event) {
-                    tracing::warn!(?node, %too_much, "a node exceeds its limits; disconnecting it");
-                    self.left(connection, node);
-                    return;
-                }
-                self.book.heard(node, &event);
-                self.handle(event);
-            }
+            Input::FromNode(connection, node, event) => self.hear(connection, node, event),
             Input::Left(connection, node) => self.left(connection, node),
             Input::Request(request, client, watcher) => self.request(request, client, watcher),
             Input::Consider(request, answer) => {
@@ -357,6 +338,28 @@ impl Owner {
         *self.welcomes.entry(joined.node).or_default() += 1;
         self.handle(Event::NodeJoined(joined));
         Ok(())
+    }
+
+    /// Handles a message of a node, unless it comes from an earlier connection.
+    fn hear(&mut self, connection: ConnectionId, node: NodeId, event: Event) {
+        if !self.is_current(connection, node) {
+            return;
+        }
+        if self.writing.is_full() {
+            tracing::warn!(
+                ?node,
+                "too much waits for the failing store; disconnecting a node that reports more"
+            );
+            self.left(connection, node);
+            return;
+        }
+        if let Err(too_much) = self.may_change(node, &event) {
+            tracing::warn!(?node, %too_much, "a node exceeds its limits; disconnecting it");
+            self.left(connection, node);
+            return;
+        }
+        self.book.heard(node, &event);
+        self.handle(event);
     }
 
     /// Checks that a node may have the devices that it reports now.
