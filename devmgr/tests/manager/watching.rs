@@ -46,6 +46,12 @@ async fn health_and_counts_are_told_to_everyone_and_names_to_nobody() {
     ] {
         assert!(metrics.lines().any(|of| of == line), "{line}: {metrics}");
     }
+    for name in ["commits_total", "commit_microseconds_total"] {
+        let name = format!("causeway_manager_{name} ");
+        let mut values = metrics.lines().filter_map(|of| of.strip_prefix(&name));
+        let value: u64 = values.next().unwrap().parse().unwrap();
+        assert!(value > 0, "{name}: {metrics}");
+    }
     assert!(!metrics.contains("ann") && !metrics.contains("node1"));
     assert!(get(manager.address, "/").await.starts_with("HTTP/1.1 404 "));
 }
