@@ -9,27 +9,32 @@ use super::event::NewRequest;
 use super::manager::Manager;
 use super::shortfall::{Detail, KindShortfall, Shortfall};
 use crate::inventory::Level;
-use crate::policy::ledger::Exceeded;
+use crate::policy::ledger::{Exceeded, InTheWay};
 
 impl Manager {
     /// A refusal with its explanation.
     pub(super) fn explained(&mut self, demand: &NewRequest, why: Refusal) -> Refused {
+        if let Refusal::NothingFits | Refusal::NothingFree = why {
+            let exist = why == Refusal::NothingFree;
+            let shortfall = self.shortfall(&demand.devices, exist);
+            let detail = Some(Detail::Devices(shortfall));
+            return Refused { why, detail };
+        }
+        let detail = self.quota_in_the_way(demand, why).map(Detail::Quota);
+        Refused { why, detail }
+    }
+
+    /// The quota that a refusal is about, if it is about one.
+    pub(super) fn quota_in_the_way(&self, demand: &NewRequest, why: Refusal) -> Option<InTheWay> {
         let exceeded = match why {
-            Refusal::NothingFits | Refusal::NothingFree => {
-                let exist = why == Refusal::NothingFree;
-                let shortfall = self.shortfall(&demand.devices, exist);
-                let detail = Some(Detail::Devices(shortfall));
-                return Refused { why, detail };
-            }
+            Refusal::NothingFits | Refusal::NothingFree => None,
             Refusal::QuotaOfDevices => Some(Exceeded::Devices),
             Refusal::QuotaOfMemory => Some(Exceeded::Memory),
             Refusal::QuotaOfTime => Some(Exceeded::Time),
             Refusal::Class => Some(Exceeded::Class),
             Refusal::QueueFull | Refusal::QueueFullOfOwn => None,
         };
-        let quota = exceeded.and_then(|of| self.ledger.in_the_way(&demand.party, of));
-        let detail = quota.map(Detail::Quota);
-        Refused { why, detail }
+        exceeded.and_then(|of| self.ledger.in_the_way(&demand.party, of))
     }
 
     /// What a request lacks, whatever other requests wait. `None` if open nodes have its

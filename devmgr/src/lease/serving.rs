@@ -46,8 +46,14 @@ enum SetAside {
 }
 
 impl Aside {
+    /// The number of units that are free, and of all.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let ready = self.units.values().filter(|of| **of == SetAside::Ready);
+        (ready.count(), self.units.len())
+    }
+
     /// When all units are free. `None`: unknown.
-    fn start(&self, now: Time) -> Option<Time> {
+    pub(super) fn start(&self, now: Time) -> Option<Time> {
         self.units.values().try_fold(now, |start, unit| match unit {
             SetAside::Ready => Some(start),
             SetAside::Until(end) => end.map(|end| start.max(end)),

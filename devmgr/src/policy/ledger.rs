@@ -378,6 +378,30 @@ fn first_of(now: Wall, window: Span) -> Hour {
     Hour(now.0.saturating_sub(window.0) / HOUR)
 }
 
+impl InTheWay {
+    /// The quota as numbers, for readers other than its subject.
+    #[must_use]
+    pub fn in_numbers(&self) -> String {
+        let own = !matches!(self.subject, Subject::Group(_));
+        // A group's use is not shown.
+        let of = |has: String, most: String| match own {
+            true => format!("{has} of {most}"),
+            false => format!("{most} of a group"),
+        };
+        match self.limit {
+            Limit::Devices { most, has } => of(has.to_string(), format!("{most} devices")),
+            Limit::Memory { most, has } => {
+                of((has >> 20).to_string(), format!("{} MiB", most >> 20))
+            }
+            Limit::Time { most } => {
+                let hours = most.0 as f64 / HOUR as f64;
+                format!("{hours:.2} hours of one device")
+            }
+            Limit::Class { most } => format!("priority {most} at most"),
+        }
+    }
+}
+
 impl fmt::Display for InTheWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own = !matches!(self.subject, Subject::Group(_));

@@ -171,6 +171,11 @@ impl<E> Queue<E> {
         self.order.insert((share, place, user.clone()));
     }
 
+    /// The first request of each user, in the fair order.
+    pub fn fair_order(&self) -> impl Iterator<Item = QueuePlace> {
+        self.order.iter().map(|(_, place, _)| *place)
+    }
+
     /// The next user behind `after` in the fair order.
     #[must_use]
     pub fn next_user(

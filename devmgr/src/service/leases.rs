@@ -238,9 +238,10 @@ pub(super) fn queue_list(sight: &Sight<'_>, whose: Option<&UserName>) -> QueueLi
     let is_shown = |user: &UserName| whose.is_none_or(|whose| whose == user);
     let rows = (1..).zip(sight.book.waiting.values());
     let shown = rows.filter(|(_, row)| is_shown(&row.user));
+    let reasons = sight.manager.reasons();
     QueueList {
         requests: shown
-            .map(|(position, row)| wire::waiting_request(sight, position, row))
+            .map(|(position, row)| wire::waiting_request(sight, position, row, &reasons))
             .collect(),
         waiting: u32::try_from(sight.book.waiting.len()).unwrap_or(u32::MAX),
     }

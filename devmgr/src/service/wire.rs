@@ -15,7 +15,8 @@ use crate::inventory::limits::{self, TooMuch};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
 use crate::lease::{
-    Departure, Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Refusal, Refused, UnitsMoved,
+    Departure, Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Reasons, Refusal, Refused,
+    UnitsMoved,
 };
 use crate::policy::Class;
 use crate::time::{Span, Time};
@@ -339,7 +340,9 @@ pub(super) fn waiting_request(
     sight: &Sight<'_>,
     position: u32,
     row: &WaitingRow,
+    reasons: &HashMap<LeaseId, Reasons>,
 ) -> pb::WaitingRequest {
+    let why = reasons.get(&row.lease);
     pb::WaitingRequest {
         lease_id: row.lease.0.to_vec().into(),
         user: row.user.to_string(),
@@ -348,6 +351,7 @@ pub(super) fn waiting_request(
         request: row.devices.to_string(),
         priority: priority(row.class).into(),
         client: sight.book.clients.get(&row.lease).cloned(),
+        why: why.map(ToString::to_string).unwrap_or_default(),
     }
 }
 

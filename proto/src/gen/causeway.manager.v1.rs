@@ -696,6 +696,9 @@ pub struct WaitingRequest {
     pub priority: i32,
     #[prost(message, optional, tag = "7")]
     pub client: ::core::option::Option<crate::control::Client>,
+    /// for people: why the request waits, in numbers
+    #[prost(string, tag = "8")]
+    pub why: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

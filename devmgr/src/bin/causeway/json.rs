@@ -217,6 +217,8 @@ pub(crate) struct Waiting {
     pub(crate) priority: &'static str,
     /// The client that made the request.
     pub(crate) client: Option<Client>,
+    /// Why the request waits. `null`: the manager does not say.
+    pub(crate) why: Option<String>,
 }
 
 /// Whether devices could be granted now.
@@ -635,6 +637,7 @@ impl From<pb::WaitingRequest> for Waiting {
             request: request.request,
             priority,
             client: request.client.map(Client::from),
+            why: Some(request.why).filter(|why| !why.is_empty()),
         }
     }
 }

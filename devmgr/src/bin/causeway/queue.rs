@@ -26,7 +26,7 @@ fn text(queue: &Queue) -> String {
         return "No request is waiting.\n".to_owned();
     }
     let mut table = Table::new([
-        "PLACE", "USER", "WAITING", "PRIORITY", "LEASE", "DEVICES", "PROGRAM",
+        "PLACE", "USER", "WAITING", "PRIORITY", "LEASE", "DEVICES", "PROGRAM", "WHY",
     ]);
     for of in &queue.requests {
         table.row([
@@ -40,6 +40,7 @@ fn text(queue: &Queue) -> String {
                 .as_ref()
                 .map(ToString::to_string)
                 .unwrap_or_default(),
+            of.why.clone().unwrap_or_default(),
         ]);
     }
     let others = (queue.waiting as usize).saturating_sub(queue.requests.len());

@@ -114,6 +114,50 @@ fn a_request_that_waited_long_gets_units_set_aside() {
 }
 
 #[test]
+fn a_listing_says_in_numbers_why_each_request_waits() {
+    let mut world = gpus(&[2]);
+    world.ask(0, "1", Some(Span::seconds(300)));
+    let short = world.ask(0, "1", None);
+    let large = world.ask(1, "2", None);
+    let quota = Quota {
+        devices: Some(2),
+        ..Quota::default()
+    };
+    world.event(Event::QuotaChanged {
+        subject: Subject::User("u0".into()),
+        quota: Some(quota),
+    });
+    let third = world.ask(0, "1", None);
+    let reason = world.manager.reasons()[&third].to_string();
+    assert!(
+        reason.starts_with("a quota is used up: 2 of 2 devices; "),
+        "{reason}"
+    );
+    let small: Vec<_> = (0..2).map(|_| world.ask(2, "1", None)).collect();
+    let of = |world: &World, lease: &LeaseId| world.manager.reasons()[lease].to_string();
+    assert_eq!(of(&world, &large), "the devices are in use");
+    let first = "the request of 1 user comes first by the fair order";
+    assert_eq!(of(&world, &small[0]), first);
+    let own = "1 earlier request of the same user comes first";
+    assert_eq!(of(&world, &small[1]), own);
+
+    world.live(40);
+    world.give_back(short);
+    let aside = of(&world, &large);
+    let (begin, end) = (
+        "2 devices are set aside for the request, 1 of them free, all in ",
+        " s at the latest",
+    );
+    assert!(aside.starts_with(begin) && aside.ends_with(end), "{aside}");
+    let older = of(&world, &small[0]);
+    assert!(
+        older.ends_with("2 devices are set aside for an older request"),
+        "{older}"
+    );
+    assert_eq!(world.manager.reasons().len(), 4);
+}
+
+#[test]
 fn what_is_set_aside_goes_to_those_who_are_gone_in_time() {
     let mut world = gpus(&[2]);
     let long = world.ask(0, "1", Some(Span::seconds(300)));

@@ -71,6 +71,7 @@ async fn who_waits_is_listed_and_leaves_by_his_own_or_an_administrators_wish() {
         (&json!("bob"), &json!("normal"))
     );
     assert_eq!(first["request"], "1, TYPE=GPU");
+    assert_eq!(first["why"], "the devices are in use");
     let id = first["lease"].as_str().unwrap();
     assert_eq!(run(&manager, "ann", &["release", id]).code(), Some(1));
     let revoke = ["release", id, "--revoke", "--reason", "not today"];
