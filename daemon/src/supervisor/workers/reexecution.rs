@@ -53,9 +53,8 @@ impl Served {
     pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>) -> bool {
         let worker = &self.worker;
         let has_died = status.as_ref().is_ok_and(|status| !status.success());
-        let may_try = |of: &Checkpoint| {
-            worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts)
-        };
+        let may_try =
+            |of: &Checkpoint| worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts);
         self.checkpoint.as_ref().is_some_and(may_try)
             && has_died
             && worker.was_asked() == Asked::Nothing

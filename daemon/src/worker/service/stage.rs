@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::SessionId;
-use causeway_proto::preamble::{ClientWord, Introduction, Purpose, REEXECUTES, Verdict, WANTS_RECORD};
+use causeway_proto::preamble::{
+    ClientWord, Introduction, Purpose, REEXECUTES, Verdict, WANTS_RECORD,
+};
 use causeway_security::ServerTls;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
