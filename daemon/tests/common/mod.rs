@@ -121,6 +121,7 @@ impl Session {
                 resume_ms,
                 keep_ms: resume_ms,
                 restart_ms: 0,
+                reexecute: false,
             };
             node.open_session(request).await
         })?

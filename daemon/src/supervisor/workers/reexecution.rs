@@ -148,7 +148,7 @@ impl Workers {
         };
         let worker = self.assign(state, &message)?;
         if let Some(contents) = &checkpoint.contents {
-            let contents = contents.from_the_start()?;
+            let contents = contents.at_the_start()?;
             let sent = worker.send(&ToWorker::Restore { contents });
             sent.inspect_err(|_| worker.end())?;
         }
