@@ -291,9 +291,8 @@ fn survive(
     let (interval, limit) = (500 / faster, 4000 / faster);
     // Sessions with links are never parked, and two daemons cannot have one directory.
     // After a restart, a session's commands are not executed again.
-    let restarts = program.fakes.is_none_or(|of| of == 1)
-        && program.name != "command-buffers"
-        && !killed;
+    let restarts =
+        program.fakes.is_none_or(|of| of == 1) && program.name != "command-buffers" && !killed;
     // A lease moves to a node of its own.
     let moves = restarts && sides.cluster().is_some();
     let parked = match restarts && !moves {

@@ -121,7 +121,10 @@ pub(super) fn log_replaced(
         user = owner.user,
         worker = before.serial,
         next = now.serial,
-        cause = status.as_ref().ok().map(|status| process::describe(*status)),
+        cause = status
+            .as_ref()
+            .ok()
+            .map(|status| process::describe(*status)),
         "the session's worker died; another one takes its place, and the program executes its commands again"
     );
 }

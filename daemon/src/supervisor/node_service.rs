@@ -29,7 +29,9 @@ use super::exclusive::Claim;
 use super::holders::Holder;
 use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
-use super::workers::{AWAY_LONG, Checkpoint, ClientProcess, Neighbor, NotOpened, Opened, Opening, Workers};
+use super::workers::{
+    AWAY_LONG, Checkpoint, ClientProcess, Neighbor, NotOpened, Opened, Opening, Workers,
+};
 use crate::config::Settings;
 use crate::handover::{AwayTimes, Leased, Owner};
 
@@ -342,8 +344,8 @@ impl NodeService {
             (true, Some(_)) => (Duration::ZERO, self.workers.grants_move(asked)),
             (false, _) => (Duration::ZERO, Duration::ZERO),
         };
-        let checkpoint = (request.reexecute && is_alone && !away.resume.is_zero())
-            .then(Checkpoint::nothing);
+        let checkpoint =
+            (request.reexecute && is_alone && !away.resume.is_zero()).then(Checkpoint::nothing);
         Ok(Opening {
             checkpoint,
             holder: holder.clone(),

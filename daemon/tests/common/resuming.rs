@@ -97,6 +97,7 @@ impl Resuming {
                 resume_ms,
                 keep_ms,
                 restart_ms: 300_000,
+                reexecute: false,
                 ..Default::default()
             };
             node.open_session(request).await

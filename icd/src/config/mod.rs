@@ -43,10 +43,10 @@ pub use causeway_proto::span::{BadDuration, duration, wait};
 pub use discovery::{DiscoverySettings, NamePattern, NotUsed};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use security::{FILE_VARIABLES, TlsSettings};
-pub use survival::Survival;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as UnknownName;
+pub use survival::Survival;
 
 /// Maximum number of addresses of one server.
 pub const MOST_ADDRESSES: usize = 8;

@@ -92,10 +92,7 @@ mod tests {
     fn sizes_have_a_unit_and_a_least() {
         assert_eq!(read("1GiB"), Ok(1 << 30));
         assert_eq!(read("16 MiB"), Ok(16 << 20));
-        assert_eq!(
-            read("1KiB"),
-            Err(BadSize::Little("1KiB".to_owned()))
-        );
+        assert_eq!(read("1KiB"), Err(BadSize::Little("1KiB".to_owned())));
         for bad in ["", "1", "GiB", "1GB", "-1GiB", "1.5GiB", "99999999TiB"] {
             assert_eq!(read(bad), Err(BadSize::Spelling(bad.to_owned())), "{bad}");
         }

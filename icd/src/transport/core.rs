@@ -292,7 +292,11 @@ impl Core {
             ));
         }
         // Output of `printf` must be shown before the completions of the same batch.
-        for text in batch.printed.drain(..).filter_map(|text| self.new_text(text)) {
+        for text in batch
+            .printed
+            .drain(..)
+            .filter_map(|text| self.new_text(text))
+        {
             self.events.printed(text);
         }
         for notice in batch.notices.drain(..) {

@@ -45,7 +45,8 @@ impl Granted {
     /// Adds whether the node puts another worker into the place of one that dies.
     pub(super) fn with_reexecution(mut self, server: &ServerSettings, reexecutes: bool) -> Granted {
         let is_granted = server.survival.reexecute && reexecutes && self.resumes();
-        self.reexecutes = is_granted.then(|| usize::try_from(server.survival.log).unwrap_or(usize::MAX));
+        self.reexecutes =
+            is_granted.then(|| usize::try_from(server.survival.log).unwrap_or(usize::MAX));
         self
     }
 

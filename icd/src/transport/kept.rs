@@ -49,7 +49,9 @@ pub enum Impossible {
     )]
     NotRestored,
     /// Another worker has taken the place of one that has died, and the commands cannot be executed again.
-    #[error("the node's process of the session died, and its commands cannot be executed again: {0}")]
+    #[error(
+        "the node's process of the session died, and its commands cannot be executed again: {0}"
+    )]
     NotAgain(String),
     /// A lane through shared memory ended, and with it bytes of transfers.
     #[error(
@@ -125,7 +127,11 @@ impl KeptBatches {
     /// Takes all batches for another worker, which has applied `position` commands.
     #[must_use]
     pub fn take_all(&mut self, position: u64) -> VecDeque<Batch> {
-        let mut all = self.retained.as_mut().map(std::mem::take).unwrap_or_default();
+        let mut all = self
+            .retained
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default();
         all.append(&mut self.batches);
         (self.bytes, self.retained_bytes) = (0, 0);
         (self.applied, self.written) = (position, position);

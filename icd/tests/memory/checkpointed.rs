@@ -12,7 +12,11 @@ const SOURCE: &str = "
 fn configure_log() {
     let address = daemon();
     let carrier = std::env::var("CAUSEWAY_TEST_CARRIER").unwrap_or_else(|_| "direct".to_owned());
-    let file = format!("{}/log-{}.toml", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let file = format!(
+        "{}/log-{}.toml",
+        env!("CARGO_TARGET_TMPDIR"),
+        std::process::id()
+    );
     let text = format!(
         "[[server]]\naddress = \"{address}\"\ncarrier = \"{carrier}\"\n[survival]\nreexecute = true\nlog = \"16MiB\"\n"
     );
@@ -54,19 +58,29 @@ fn a_log_that_is_full_several_times_is_covered_by_checkpoints() {
         let more = round as i32;
         assert_eq!(set(add, 1, &more), CL_SUCCESS);
         assert_eq!(launch(cl.queue, add, SIZE / 4), CL_SUCCESS);
-        expected.iter_mut().for_each(|of| *of = of.wrapping_add(more));
+        expected
+            .iter_mut()
+            .for_each(|of| *of = of.wrapping_add(more));
         if round % 9 == 8 {
             kill_workers();
         }
         if round % 4 == 3 {
-            assert!(numbers(&cl.read(buffer, 0, SIZE)) == expected, "round {round}");
+            assert!(
+                numbers(&cl.read(buffer, 0, SIZE)) == expected,
+                "round {round}"
+            );
         }
     }
     assert!(cl.read(old, 0, SIZE) == pattern(77, SIZE));
     assert_eq!(cl.read(old_small, 0, 100), pattern(78, 100));
     // An event from before the checkpoints.
     let mut after = std::ptr::null_mut();
-    ok!(clEnqueueMarkerWithWaitList(cl.queue, 1, &raw const user, &raw mut after));
+    ok!(clEnqueueMarkerWithWaitList(
+        cl.queue,
+        1,
+        &raw const user,
+        &raw mut after
+    ));
     ok!(clSetUserEventStatus(user, CL_COMPLETE));
     ok!(clWaitForEvents(1, &raw const after));
 }
@@ -80,7 +94,12 @@ fn without_checkpoints_a_full_log_ends_the_protection_and_the_program_goes_on() 
     // While a command waits for the program, there is no checkpoint.
     let (user, another) = (cl.user_event(), cl.another_queue(0));
     let mut waits = std::ptr::null_mut();
-    ok!(clEnqueueMarkerWithWaitList(another, 1, &raw const user, &raw mut waits));
+    ok!(clEnqueueMarkerWithWaitList(
+        another,
+        1,
+        &raw const user,
+        &raw mut waits
+    ));
     ok!(clFlush(another));
     kill_workers();
     assert!(cl.read(buffer, 0, SIZE) == pattern(1, SIZE));
@@ -92,6 +111,11 @@ fn without_checkpoints_a_full_log_ends_the_protection_and_the_program_goes_on() 
     ok!(clWaitForEvents(1, &raw const waits));
     kill_workers();
     // The loss is noticed while the command is under way.
-    ok!(clEnqueueMarkerWithWaitList(cl.queue, 0, std::ptr::null(), std::ptr::null_mut()));
+    ok!(clEnqueueMarkerWithWaitList(
+        cl.queue,
+        0,
+        std::ptr::null(),
+        std::ptr::null_mut()
+    ));
     assert_ne!(code!(clFinish(cl.queue)), CL_SUCCESS);
 }

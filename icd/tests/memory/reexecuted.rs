@@ -67,8 +67,13 @@ impl Run {
             assert_eq!(set(self.add, 0, buffer), CL_SUCCESS);
             assert_eq!(set(self.add, 1, &more), CL_SUCCESS);
             let count = expected.len();
-            assert_eq!(launch_after(self.cl.queue, self.add, count, wait), CL_SUCCESS);
-            expected.iter_mut().for_each(|of| *of = of.wrapping_add(more));
+            assert_eq!(
+                launch_after(self.cl.queue, self.add, count, wait),
+                CL_SUCCESS
+            );
+            expected
+                .iter_mut()
+                .for_each(|of| *of = of.wrapping_add(more));
         }
     }
 
@@ -171,7 +176,12 @@ fn user_events_wait_and_callbacks_run_once() {
             &raw mut marker
         ));
         let argument = (&raw const *counter).cast_mut().cast();
-        ok!(clSetEventCallback(marker, CL_COMPLETE, Some(count), argument));
+        ok!(clSetEventCallback(
+            marker,
+            CL_COMPLETE,
+            Some(count),
+            argument
+        ));
         ok!(clFlush(run.cl.queue));
         kill_workers();
         assert_eq!(counter.load(Ordering::SeqCst), 0);
@@ -259,7 +269,12 @@ fn a_result_that_the_program_has_seen_and_that_changes_ends_the_session() {
         null_mut()
     ));
     // The allocator may choose the same address.
-    assert!(code == CL_DEVICE_NOT_AVAILABLE || code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST || bytes == seen, "{code}");
+    assert!(
+        code == CL_DEVICE_NOT_AVAILABLE
+            || code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+            || bytes == seen,
+        "{code}"
+    );
 }
 
 #[test]
@@ -312,7 +327,8 @@ fn memory_that_is_written_from_and_then_read_into_survives_kills() {
             null(),
             null_mut()
         ));
-        sum.iter_mut().for_each(|of| *of = of.wrapping_add(round + 3));
+        sum.iter_mut()
+            .for_each(|of| *of = of.wrapping_add(round + 3));
         assert!(host == sum, "round {round}");
         if round % 2 == 1 {
             kill_workers();

@@ -38,7 +38,7 @@ impl SealedFile {
     }
 
     /// Returns a descriptor for the next worker, which reads from the start. Only one worker reads at a time.
-    pub(in super::super) fn from_the_start(&self) -> io::Result<OwnedFd> {
+    pub(in super::super) fn at_the_start(&self) -> io::Result<OwnedFd> {
         rustix::fs::seek(&self.0, SeekFrom::Start(0))?;
         self.0.as_fd().try_clone_to_owned()
     }

@@ -53,9 +53,8 @@ impl Served {
     pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>) -> bool {
         let worker = &self.worker;
         let has_died = status.as_ref().is_ok_and(|status| !status.success());
-        let may_try = |of: &Checkpoint| {
-            worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts)
-        };
+        let may_try =
+            |of: &Checkpoint| worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts);
         self.checkpoint.as_ref().is_some_and(may_try)
             && has_died
             && worker.was_asked() == Asked::Nothing
@@ -149,7 +148,7 @@ impl Workers {
         };
         let worker = self.assign(state, &message)?;
         if let Some(contents) = &checkpoint.contents {
-            let contents = contents.from_the_start()?;
+            let contents = contents.at_the_start()?;
             let sent = worker.send(&ToWorker::Restore { contents });
             sent.inspect_err(|_| worker.end())?;
         }

@@ -78,12 +78,7 @@ pub(super) fn carry(
 }
 
 /// Applies the commands of one connection until it ends. Returns how it ended.
-fn read(
-    mut from: Reading,
-    events: &GrpcEvents,
-    session: &Session,
-    stage: &Arc<Stage>,
-) -> Ending {
+fn read(mut from: Reading, events: &GrpcEvents, session: &Session, stage: &Arc<Stage>) -> Ending {
     loop {
         events.wait_for_room();
         match from.arrivals.blocking_recv() {

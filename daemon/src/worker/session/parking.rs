@@ -23,8 +23,8 @@ mod file;
 pub(super) mod park;
 pub(super) mod restore;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causeway_proto::command::command::Kind;

@@ -292,7 +292,9 @@ impl Core {
             }
             _ => None,
         };
-        let Some(again) = self.again() else { return true };
+        let Some(again) = self.again() else {
+            return true;
+        };
         let (item, next) = (Item::End(completion.event), self.outbox.last() + 1);
         let gives = (again.given.lock()).handle(item, completion.status, digest, next);
         if self.outbox.replays() {
@@ -405,8 +407,14 @@ impl Core {
     }
 
     fn not_again(&self) -> Impossible {
-        let why = self.reexecution.as_ref().and_then(|again| again.ended.get());
-        Impossible::NotAgain(why.cloned().unwrap_or_else(|| "this was not asked for".to_owned()))
+        let why = self
+            .reexecution
+            .as_ref()
+            .and_then(|again| again.ended.get());
+        Impossible::NotAgain(
+            why.cloned()
+                .unwrap_or_else(|| "this was not asked for".to_owned()),
+        )
     }
 
     // Counts the death of the worker at the commands that it was executing.
@@ -415,12 +423,20 @@ impl Core {
         let looked = (self.outbox).with_written(|kept| Suspects::of(kept.written(), &given));
         drop(given);
         let damaged = |error: prost::DecodeError| Impossible::NotAgain(error.to_string());
-        let running = looked.transpose().map_err(damaged)?.unwrap_or_default().running();
+        let running = looked
+            .transpose()
+            .map_err(damaged)?
+            .unwrap_or_default()
+            .running();
         let mut deaths = again.deaths.lock();
         for suspect in running {
             let count = deaths.entry(suspect.number).or_default();
             *count += 1;
-            let most = if suspect.is_build { DEATHS_AT_BUILDS } else { DEATHS };
+            let most = if suspect.is_build {
+                DEATHS_AT_BUILDS
+            } else {
+                DEATHS
+            };
             if *count >= most {
                 return Err(Impossible::NotAgain(format!(
                     "it died {most} times at {}, which is not executed once more",
@@ -446,7 +462,10 @@ impl Core {
         match replayed {
             Ok(Replayed::Waits) => {}
             Ok(Replayed::All) => {
-                tracing::info!(address = self.address, "the program's commands were executed again");
+                tracing::info!(
+                    address = self.address,
+                    "the program's commands were executed again"
+                );
             }
             Err(NotReplayed::Io(error)) => {
                 self.break_off(generation, crate::transport::socket::plain(&error));

@@ -164,12 +164,9 @@ impl Client {
 
     // The worker reports the end of a command.
     fn handle_end(&mut self, number: u64, result: u64) {
-        let gives = self.given.handle(
-            Item::End(number),
-            0,
-            Some(result.into()),
-            self.appended + 1,
-        );
+        let gives = self
+            .given
+            .handle(Item::End(number), 0, Some(result.into()), self.appended + 1);
         assert_ne!(gives, Gives::Different, "command {number}");
         let seen = &mut self.seen[number as usize - 1];
         assert_eq!(gives == Gives::First, seen.is_none());

@@ -39,12 +39,7 @@ pub(in super::super) fn checkpoint(
 }
 
 // Has the client stand, and writes the session when it is quiet.
-fn stand_and_write(
-    shared: &Arc<Shared>,
-    contents: &File,
-    most: u64,
-    way: &dyn Way,
-) -> Outcome {
+fn stand_and_write(shared: &Arc<Shared>, contents: &File, most: u64, way: &dyn Way) -> Outcome {
     loop {
         if let Some(why) = why_never(shared) {
             return Outcome::Never(why);
