@@ -49,7 +49,7 @@ pub enum WireVersion {
     /// records.
     V19 = 19,
     /// 2026-11: calls to and answers of a device manager carry its term and its cluster. Leases move to another node,
-    /// which takes over their parked sessions.
+    /// which takes over their parked sessions. A session's commands may be executed again by another worker.
     V20 = 20,
 }
 

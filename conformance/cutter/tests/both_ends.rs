@@ -211,7 +211,7 @@ impl Session {
         for frame in frames {
             let client = &mut self.client;
             let event = number(&frame[PREFIX..]);
-            if client.received.is_next(event).unwrap() {
+            if client.received.is_next(0, event).unwrap() {
                 client.event += 1;
                 assert_eq!(event, client.event, "events are handled once, in order");
                 client.received.end();
