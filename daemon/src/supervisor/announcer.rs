@@ -214,12 +214,13 @@ fn order(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Flags, Settings};
+    use crate::config::{ConfigFile, Flags, Settings};
     use clap::Parser;
 
     fn ordered(listening: &[&str]) -> Option<Order> {
         let flags = Flags::parse_from(["causewayd", "--announce"]);
-        let settings = Settings::combine(&flags, &Default::default()).unwrap();
+        let file = ConfigFile::parse("none".as_ref(), String::new()).unwrap();
+        let settings = Settings::combine(&flags, &file).unwrap();
         let listening: Vec<_> = listening.iter().map(|at| at.parse().unwrap()).collect();
         let announce = settings.announce.clone().unwrap();
         order(&announce, &settings, &listening, uuid::Uuid::from_u128(7))

@@ -279,7 +279,7 @@ mod tests {
             "[node]:1",
             "http://node",
             "node/x",
-            "fe80::1%eth0",
+            "2001:db8::1%eth0",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text:?}");
         }

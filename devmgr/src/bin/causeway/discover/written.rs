@@ -124,7 +124,7 @@ mod tests {
         fs::write(&path, before).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let mut settings = Settings::default();
-        settings.origins = vec![path.display().to_string()];
+        settings.origins.push(path.display().to_string());
         let mut server = ServerSettings::at("10.0.0.7:7079".parse().unwrap());
         server.further = vec!["[fe80::1%eth0]:7079".parse().unwrap()];
         (server.name, server.tls.name) = (Some("gpu1".into()), Some("gpu1".into()));
