@@ -295,10 +295,7 @@ mod tests {
 
     #[test]
     fn a_process_has_names_that_every_line_tells() {
-        let names = [
-            ("session", "01".to_owned()),
-            ("user", "a\"b\nc".to_owned()),
-        ];
+        let names = [("session", "01".to_owned()), ("user", "a\"b\nc".to_owned())];
         let mut text = "2026-11-22 INFO x: said n=1\n".to_owned();
         add_to_text(&mut text, &names);
         assert_eq!(
