@@ -61,19 +61,6 @@ impl Several {
         }
     }
 
-    /// Waits until another manager than this one leads, and returns its number.
-    async fn successor(&self, of: usize) -> usize {
-        let begin = Instant::now();
-        loop {
-            // A leader that was just told to end may still answer.
-            let (leader, _) = self.leader().await;
-            if leader != of {
-                return leader;
-            }
-            assert!(begin.elapsed() < AT_MOST, "no other manager leads");
-        }
-    }
-
     async fn user(&self, at: usize, name: &str) -> Client {
         self.managers[at].user(name).await
     }
@@ -252,7 +239,13 @@ async fn a_leader_that_is_told_to_stop_or_step_down_hands_over_at_once() {
     assert!(listed.contains("3.4") && listed.contains("m0"), "{listed}");
     tool(address, &["managers", "step-down"]);
     let begin = Instant::now();
-    let second = several.successor(first).await;
+    let second = loop {
+        let (second, _) = several.leader().await;
+        if second != first {
+            break second;
+        }
+        assert!(begin.elapsed() < AT_MOST);
+    };
     eprintln!(
         "after a step down another manager leads within {:?}",
         begin.elapsed()
@@ -262,7 +255,7 @@ async fn a_leader_that_is_told_to_stop_or_step_down_hands_over_at_once() {
 
     signal(&several.managers[second], "TERM");
     let begin = Instant::now();
-    let third = several.successor(second).await;
+    let (third, _) = several.leader().await;
     eprintln!(
         "after SIGTERM another manager leads within {:?}",
         begin.elapsed()
