@@ -28,7 +28,7 @@ pub(crate) use call::{call, thread_in_call, waiting};
 pub(crate) use causeway_trace::record;
 use causeway_trace::record::{Ended, Moment, Record};
 pub(crate) use nodes::{name_node, node};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use writer::Writer;
 
 use crate::stderr;
@@ -188,7 +188,7 @@ pub(crate) fn finish() {
     let Some(recorder) = RECORDER.get() else {
         return;
     };
-    let Some(mut writer) = recorder.writer.try_lock_for(WRITER_PATIENCE) else {
+    let Some(mut writer) = recorder.writer_at_end() else {
         return;
     };
     // A thread that a signal handler has interrupted, which called `exit`, may have this lock for ever.
@@ -202,6 +202,17 @@ pub(crate) fn finish() {
 }
 
 impl Recorder {
+    // Waits for the thread that writes, as long as it makes progress.
+    fn writer_at_end(&self) -> Option<MutexGuard<'_, Option<Writer>>> {
+        loop {
+            let before = self.progress.load(Ordering::Relaxed);
+            let writer = self.writer.try_lock_for(WRITER_PATIENCE);
+            if writer.is_some() || self.progress.load(Ordering::Relaxed) == before {
+                return writer;
+            }
+        }
+    }
+
     fn write_until_end(&self) {
         let mut reports = Vec::new();
         loop {
