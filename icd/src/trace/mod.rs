@@ -3,8 +3,8 @@
 //! ```text
 //! any thread ─► buffer ─► thread cw-trace: timeline, ring (causeway-trace) ─► file
 //! ```
-//! Every layer reports what it does. A thread that finds the buffer full waits for room, for a second at most. After
-//! that, reports are lost until there is room, and the file says how many. If the file cannot be written, the program
+//! Every layer reports what it does. A thread that finds the buffer full waits for room. If nothing is written for a
+//! second, reports are lost until there is room, and the file says how many. If the file cannot be written, the program
 //! goes on without a trace.
 //!
 //! Not here: slices, tracks and the format. Invariants: without the variable, each report costs one load of a
@@ -21,14 +21,14 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) use call::{call, thread_in_call, waiting};
 pub(crate) use causeway_trace::record;
 use causeway_trace::record::{Ended, Moment, Record};
 pub(crate) use nodes::{name_node, node};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use writer::Writer;
 
 use crate::stderr;
@@ -45,7 +45,7 @@ const MOST: usize = 1 << 18;
 const MANY: usize = MOST / 8;
 /// Longest wait at the process's end for the thread that writes. Nothing interrupts it, but a disk may be slow.
 const WRITER_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest wait for room in the buffer, and at the process's end for a thread that reports.
+/// Longest wait for room in the buffer without progress, and at the process's end for a thread that reports.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -73,6 +73,8 @@ struct Recorder {
     buffer: Mutex<Buffer>,
     many: Condvar,
     room: Condvar,
+    // Number of reports that the writer has taken.
+    progress: AtomicU64,
     // `None` once the trace has ended.
     writer: Mutex<Option<Writer>>,
 }
@@ -95,6 +97,7 @@ pub(crate) fn init(open: impl FnOnce(&Path) -> io::Result<File>) {
             buffer: Mutex::default(),
             many: Condvar::new(),
             room: Condvar::new(),
+            progress: AtomicU64::new(0),
             writer: Mutex::new(Some(writer)),
         };
         let recorder = RECORDER.get_or_init(|| recorder);
@@ -160,8 +163,12 @@ fn put(report: Report) {
     };
     let mut buffer = recorder.buffer.lock();
     while buffer.reports.len() >= MOST && is_on() {
+        let before = recorder.progress.load(Ordering::Relaxed);
         // The writer needs no lock that the caller may have.
-        if buffer.is_stuck || recorder.room.wait_for(&mut buffer, PATIENCE).timed_out() {
+        let waits = !buffer.is_stuck;
+        let timed_out = waits && recorder.room.wait_for(&mut buffer, PATIENCE).timed_out();
+        let no_progress = recorder.progress.load(Ordering::Relaxed) == before;
+        if !waits || (timed_out && no_progress) {
             buffer.is_stuck = true;
             buffer.lost += 1;
             return;
@@ -181,7 +188,7 @@ pub(crate) fn finish() {
     let Some(recorder) = RECORDER.get() else {
         return;
     };
-    let Some(mut writer) = recorder.writer.try_lock_for(WRITER_PATIENCE) else {
+    let Some(mut writer) = recorder.writer_at_end() else {
         return;
     };
     // A thread that a signal handler has interrupted, which called `exit`, may have this lock for ever.
@@ -190,11 +197,22 @@ pub(crate) fn finish() {
     };
     let buffer = std::mem::take(&mut *buffer);
     if let Some(writer) = writer.take() {
-        writer.finish(buffer);
+        writer.finish(buffer, &recorder.progress);
     }
 }
 
 impl Recorder {
+    // Waits for the thread that writes, as long as it makes progress.
+    fn writer_at_end(&self) -> Option<MutexGuard<'_, Option<Writer>>> {
+        loop {
+            let before = self.progress.load(Ordering::Relaxed);
+            let writer = self.writer.try_lock_for(WRITER_PATIENCE);
+            if writer.is_some() || self.progress.load(Ordering::Relaxed) == before {
+                return writer;
+            }
+        }
+    }
+
     fn write_until_end(&self) {
         let mut reports = Vec::new();
         loop {
@@ -216,7 +234,7 @@ impl Recorder {
                 self.room.notify_all();
                 std::mem::take(&mut buffer.lost)
             };
-            if !active.write(&mut reports, lost) {
+            if !active.write(&mut reports, lost, &self.progress) {
                 IS_ON.store(false, Ordering::Release);
                 *writer = None;
                 self.room.notify_all();

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use causeway_trace::record::{Ended, Record};
@@ -71,8 +72,13 @@ impl Writer {
 
     /// Writes reports. `lost` is the number of those for which there was no room behind them. Returns false if the trace
     /// has ended, because the file cannot be written.
-    pub(super) fn write(&mut self, reports: &mut Vec<Report>, lost: u64) -> bool {
-        let written = self.try_to_write(reports, lost);
+    pub(super) fn write(
+        &mut self,
+        reports: &mut Vec<Report>,
+        lost: u64,
+        progress: &AtomicU64,
+    ) -> bool {
+        let written = self.try_to_write(reports, lost, progress);
         reports.clear();
         if let Err(error) = written {
             self.give_up(&error);
@@ -82,11 +88,11 @@ impl Writer {
     }
 
     /// Writes the last reports, and says that the trace is complete.
-    pub(super) fn finish(mut self, buffer: Buffer) {
+    pub(super) fn finish(mut self, buffer: Buffer, progress: &AtomicU64) {
         let Buffer {
             mut reports, lost, ..
         } = buffer;
-        if !self.write(&mut reports, lost) {
+        if !self.write(&mut reports, lost, progress) {
             return;
         }
         let finished = self.give_times(CLOCK_PATIENCE).and_then(|()| {
@@ -101,8 +107,14 @@ impl Writer {
         }
     }
 
-    fn try_to_write(&mut self, reports: &mut Vec<Report>, lost: u64) -> io::Result<()> {
+    fn try_to_write(
+        &mut self,
+        reports: &mut Vec<Report>,
+        lost: u64,
+        progress: &AtomicU64,
+    ) -> io::Result<()> {
         for Report { record, times } in reports.drain(..) {
+            progress.fetch_add(1, Ordering::Relaxed);
             match (record, times) {
                 (Record::Ended(mut ended), Some(times)) => match times(Duration::ZERO) {
                     Some(known) => {

@@ -11,9 +11,9 @@ pub const PACKET: u32 = 1;
 /// its readers skip fields that they do not know.
 pub const PADDING: u32 = 3000;
 
-/// In [`Packet::flags`]: interned names begin anew with this packet.
+/// In [`Packet::sequence_flags`]: interned names begin anew with this packet.
 pub const CLEARED: u32 = 1;
-/// In [`Packet::flags`]: the packet uses interned names.
+/// In [`Packet::sequence_flags`]: the packet uses interned names.
 pub const NEEDS_NAMES: u32 = 2;
 
 /// `TracePacket`.

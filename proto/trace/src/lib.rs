@@ -6,7 +6,7 @@
 //! - [`record`]: what the library reports;
 //! - [`timeline`]: makes slices, and gives what runs at the same time different tracks;
 //! - [`ring`]: encodes slices into a file of bounded size, in which the newest replace the oldest;
-//! - [`format`]: the messages of Perfetto's format, as far as they are written here;
+//! - [`mod@format`]: the messages of Perfetto's format, as far as they are written here;
 //! - [`read`]: reads such a file again, for [`json`] and for tests.
 //!
 //! Not here: threads, clocks and files. Invariant: each state of the file, also between two writes, is a
