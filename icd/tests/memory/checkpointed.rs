@@ -1,6 +1,10 @@
 //! Tests that a program goes on when the process of its session is killed, though the log has no room for all of its
 //! commands: checkpoints cover the older ones.
 
+use std::sync::Once;
+
+use parking_lot::{Mutex, MutexGuard};
+
 use crate::frames::opencl::*;
 use crate::frames::programs::*;
 
@@ -8,6 +12,15 @@ const SIZE: usize = 5 << 18;
 const SOURCE: &str = "
     kernel void add(global int *all, int more) { all[get_global_id(0)] += more; }
 ";
+
+/// The tests share the process's session, so they take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    static CONFIGURED: Once = Once::new();
+    let turn = TURN.lock();
+    CONFIGURED.call_once(configure_log);
+    turn
+}
 
 fn configure_log() {
     let address = daemon();
@@ -38,7 +51,7 @@ fn numbers(bytes: &[u8]) -> Vec<i32> {
 #[test]
 fn a_log_that_is_full_several_times_is_covered_by_checkpoints() {
     own_process!();
-    configure_log();
+    let _turn = turn();
     let cl = Fixture::new();
     let add = kernel(built(&cl, SOURCE, ""), "add");
     // Made before all checkpoints, and never written again.
@@ -88,7 +101,7 @@ fn a_log_that_is_full_several_times_is_covered_by_checkpoints() {
 #[test]
 fn without_checkpoints_a_full_log_ends_the_protection_and_the_program_goes_on() {
     own_process!();
-    configure_log();
+    let _turn = turn();
     let cl = Fixture::new();
     let buffer = cl.buffer_of(&pattern(1, SIZE));
     // While a command waits for the program, there is no checkpoint.

@@ -51,6 +51,8 @@ struct World<'s> {
     forwarders: Vec<Arc<Forwarder>>,
     program: Pid,
     lasting: Vec<Lasting>,
+    /// Whether a worker was killed. A command at which two die ends its session, so each run has one such fault.
+    has_killed: bool,
 }
 
 impl Injector {
@@ -89,6 +91,7 @@ impl Injector {
             forwarders: forwarders.collect(),
             program,
             lasting: Vec::new(),
+            has_killed: false,
         };
         let begin = Instant::now();
         loop {
@@ -130,7 +133,8 @@ impl Injector {
             Kind::ClientStopped => stopped = Some(world.program),
             Kind::WorkerStopped => stopped = world.worker(node, choice),
             Kind::WorkerKilled => {
-                if let Some(worker) = world.worker(node, choice) {
+                let is_first = !std::mem::replace(&mut world.has_killed, true);
+                if let Some(worker) = world.worker(node, choice).filter(|_| is_first) {
                     let _ = kill_process(worker, Signal::KILL);
                 }
             }
