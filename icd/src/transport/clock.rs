@@ -94,7 +94,7 @@ impl NodeClock {
         }
     }
 
-    /// Like [`NodeClock::offset`], but waits no longer than this. `None` if the clock is still being read then.
+    /// Like `offset`, but waits no longer than this. `None` if the clock is still being read then.
     #[must_use]
     pub fn offset_within(&self, patience: Duration) -> Option<Option<Offset>> {
         let mut state = self.state.lock();

@@ -114,7 +114,7 @@ fn answers(found: std::io::Result<Answers>, nodes: &[(Bytes, Target)]) -> Vec<(T
         .collect()
 }
 
-/// As [`ask_by_uuid`], for nodes that were found: at most [`MOST_DIALS`] addresses are dialled at the same time, in the
+/// As [`ask_by_uuid`], for nodes that were found: at most `MOST_DIALS` addresses are dialled at the same time, in the
 /// order of the nodes. Nodes whose turn has not come until `deadline` are not dialled.
 #[must_use]
 pub fn ask_found(
