@@ -176,12 +176,14 @@ impl Settings {
         let sessions = sessions::sessions(flags, file)?;
         let (listen, sockets) = listen(flags, file)?;
         let security = Security::load(flags, file)?;
+        let announce = discovery::announce(flags, file, &security)?;
+        let processes = sessions.processes(announce.is_some());
         let settings = Settings {
             listen,
             sockets,
             private: flags.private,
             advertise: advertise(flags, file)?,
-            announce: discovery::announce(flags, file, &security)?,
+            announce,
             insecure,
             security,
             name: flags
@@ -205,7 +207,7 @@ impl Settings {
             build_cache: build_cache::build_cache(flags, file),
             sharing: sharing::sharing(flags, file)?,
             sandbox: sandbox::sandbox(flags, file)?,
-            worker_user: sandbox::worker_user(file, sessions.processes())?,
+            worker_user: sandbox::worker_user(file, processes)?,
             manager: managed::manager(flags, file, insecure)?,
             shares: managed::shares(file)?,
             metrics: watched::address::<_, BadSettings>(

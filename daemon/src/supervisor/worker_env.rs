@@ -290,7 +290,7 @@ impl WorkerEnv {
         let is_sandboxed = self.worker_envs.are_sandboxed();
         let sandbox = match role {
             Role::Trial => None,
-            // This process reads strangers' packets. It needs no files, and no connections.
+            // This process reads strangers' packets. It needs no files beyond the system's, and no connections.
             Role::Announce => is_sandboxed.then(|| Sandbox {
                 connect_ports: Some(Vec::new()),
                 datagrams: true,

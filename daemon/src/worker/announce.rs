@@ -4,8 +4,10 @@
 //! without OpenCL, without files and with little memory. The supervisor reads no such packet. If the process ends, the
 //! supervisor starts another one.
 //!
-//! Invariants: the process says goodbye and ends when the supervisor closes its socket. It announces what the supervisor
-//! says and never asks, so it caches nothing.
+//! The responder keeps what it hears of other services, although it never asks, and has no limit for that. A host that sends
+//! megabytes of such packets ends the process at its limit of memory; the node is unannounced until the next one starts.
+//!
+//! Invariant: the process says goodbye and ends when the supervisor closes its socket.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read};

@@ -86,7 +86,7 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
             "discovery" => {
                 let read = file.discovery(value, &mut settings.discovery);
                 // A name that cannot be read may be the one that keeps a token from others.
-                settings.discovery.is_broken |= read.is_err() || !unreadable.is_empty();
+                settings.discovery.is_broken |= read.is_err();
                 read
             }
             "tls" => {
@@ -113,6 +113,8 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
         };
         settings.problems.extend(read.err());
     }
+    // The part that the parser could not read may have been `[discovery]` itself.
+    settings.discovery.is_broken |= !unreadable.is_empty();
 }
 
 impl File<'_> {

@@ -33,6 +33,7 @@ use writer::Writer;
 
 use crate::stderr;
 use crate::thread::{self, Stack};
+use crate::transport::Mark;
 
 /// The environment variable with the path of the file. `%p` in it stands for the process's id, and `%%` for `%`.
 pub const VARIABLE: &str = "CAUSEWAY_TRACE";
@@ -75,6 +76,8 @@ struct Recorder {
     room: Condvar,
     // Number of reports that the writer has taken.
     progress: AtomicU64,
+    // The process that is traced. Its children have a copy of the recorder, and none of its threads.
+    process: Mark,
     // `None` once the trace has ended.
     writer: Mutex<Option<Writer>>,
 }
@@ -82,6 +85,9 @@ struct Recorder {
 /// Whether the program is traced.
 pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
+        && RECORDER
+            .get()
+            .is_some_and(|recorder| !recorder.process.is_child())
 }
 
 /// Begins the trace if the environment asks for it. `open` creates the file, or opens it. Only the first call has an
@@ -98,6 +104,7 @@ pub(crate) fn init(open: impl FnOnce(&Path) -> io::Result<File>) {
             many: Condvar::new(),
             room: Condvar::new(),
             progress: AtomicU64::new(0),
+            process: Mark::this_process(),
             writer: Mutex::new(Some(writer)),
         };
         let recorder = RECORDER.get_or_init(|| recorder);
@@ -180,9 +187,9 @@ fn put(report: Report) {
     }
 }
 
-/// Ends the trace at the end of the process. The caller is not a child of `fork`.
+/// Ends the trace at the end of the process.
 pub(crate) fn finish() {
-    if !IS_ON.swap(false, Ordering::AcqRel) {
+    if !is_on() || !IS_ON.swap(false, Ordering::AcqRel) {
         return;
     }
     let Some(recorder) = RECORDER.get() else {

@@ -4,6 +4,7 @@
 //! Nothing here dials a node or decides whether one is used. Invariant: at most one such thread runs for a finder, and a
 //! caller waits no longer than [`Patience`] says.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,8 +79,11 @@ impl Finder {
         let asking = move || {
             // An unreadable file is reported by those who connect.
             let cas = ca.and_then(|ca| ca_digests(&ca).ok()).unwrap_or_default();
-            let outcome = search(&shared, cas);
-            shared.over(outcome.err());
+            // Whoever waits for the search must hear of its end in any case.
+            let outcome = catch_unwind(AssertUnwindSafe(|| search(&shared, cas)));
+            let panicked =
+                |_| Err("the search for nodes panicked; this is a bug in Causeway".to_owned());
+            shared.over(outcome.unwrap_or_else(panicked).err());
         };
         match super::thread::spawn("cw-discover", Stack::Runtime, asking) {
             Ok(_) => state.is_running = true,
@@ -159,7 +163,9 @@ impl Shared {
         let mut state = self.state.lock();
         state.is_running = false;
         if let Some(fault) = fault {
-            tracing::warn!("{fault}; nodes that announce themselves are not found");
+            if state.known.fault.as_ref() != Some(&fault) {
+                tracing::warn!("{fault}; nodes that announce themselves are not found");
+            }
             state.known.fault = Some(fault);
         }
         drop(state);

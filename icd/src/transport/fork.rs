@@ -10,32 +10,45 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use causeway_proto::status::WireError;
 
-enum Mark {
+/// Tells a process from its children.
+#[derive(Debug)]
+pub(crate) enum Mark {
     Word(&'static AtomicU32),
     // For kernels without MADV_WIPEONFORK.
     Process(u32),
+}
+
+impl Mark {
+    /// Marks this process.
+    pub(crate) fn this_process() -> Mark {
+        match super::sys::word_wiped_on_fork() {
+            Some(word) => {
+                word.store(1, Ordering::Relaxed);
+                Mark::Word(word)
+            }
+            None => Mark::Process(std::process::id()),
+        }
+    }
+
+    /// Whether this process is a child of the marked one.
+    pub(crate) fn is_child(&self) -> bool {
+        match self {
+            Mark::Word(word) => word.load(Ordering::Relaxed) == 0,
+            Mark::Process(id) => *id != std::process::id(),
+        }
+    }
 }
 
 static MARK: OnceLock<Mark> = OnceLock::new();
 
 /// Marks this process as one that has sessions. Must be called before the first session is opened.
 pub(super) fn mark_process() {
-    MARK.get_or_init(|| match super::sys::word_wiped_on_fork() {
-        Some(word) => {
-            word.store(1, Ordering::Relaxed);
-            Mark::Word(word)
-        }
-        None => Mark::Process(std::process::id()),
-    });
+    MARK.get_or_init(Mark::this_process);
 }
 
 /// Whether this process is a child of a marked one.
 pub(super) fn is_child() -> bool {
-    match MARK.get() {
-        None => false,
-        Some(Mark::Word(word)) => word.load(Ordering::Relaxed) == 0,
-        Some(Mark::Process(id)) => *id != std::process::id(),
-    }
+    MARK.get().is_some_and(Mark::is_child)
 }
 
 /// Returns [`WireError::Forked`] in a child of `fork` whose parent has, or had, sessions. Costs one load.

@@ -22,6 +22,8 @@ pub struct Limits {
     pub instances: usize,
     /// Most claims to one name.
     pub of_one_name: usize,
+    /// Most claims, and most incomplete ones, that packets of one source make.
+    pub of_one_source: usize,
     /// Most addresses of a claim.
     pub addresses: usize,
     /// Bytes of packets that are read.
@@ -35,6 +37,7 @@ impl Default for Limits {
         Limits {
             instances: 512,
             of_one_name: 4,
+            of_one_source: 64,
             addresses: 16,
             bytes: 2 << 20,
             bytes_of_source: 128 << 10,
@@ -212,7 +215,9 @@ impl Collector {
                 (port != 0).then_some((found, host))
             }
             part => {
-                if self.parts.len() < self.limits.instances {
+                let of_source = self.parts.keys().filter(|(of, _)| *of == source);
+                let has_room = of_source.count() < self.limits.of_one_source;
+                if has_room && self.parts.len() < self.limits.instances {
                     self.parts.insert(key, part);
                 }
                 None
@@ -230,7 +235,10 @@ impl Collector {
     ) -> bool {
         let said = &found.announcement;
         let key = (found.name.clone(), said.id, said.run, found.port);
-        if !self.claims.contains_key(&key) && !self.make_room(&found) {
+        let is_known = self.claims.contains_key(&key);
+        if !is_known
+            && (self.claims_of(source) >= self.limits.of_one_source || !self.make_room(&found))
+        {
             return false;
         }
         let place = |address: IpAddr| Place {
@@ -243,12 +251,20 @@ impl Collector {
         let mut places = vec![place(source)];
         places.extend(others.filter(|of| **of != source).map(|of| place(*of)));
         let most = self.limits.addresses;
-        let mut is_new = !self.claims.contains_key(&key);
+        let mut is_new = !is_known;
         let known = self.claims.entry(key).or_insert(found);
         for place in places {
             is_new |= known.take(place, most);
         }
         is_new
+    }
+
+    fn claims_of(&self, source: IpAddr) -> usize {
+        let is_of_source = |place: &Place| place.is_source && place.address == source;
+        let claims = self.claims.values();
+        claims
+            .filter(|of| of.places.iter().any(is_of_source))
+            .count()
     }
 
     /// Makes room for a claim: removes one with another CA if this one has the client's own. Returns whether there is

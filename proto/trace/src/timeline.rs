@@ -167,7 +167,14 @@ impl Timeline {
             Record::Wait { thread, span } => {
                 self.calls.entry(thread).or_default().waits.push(span);
             }
-            Record::Batch(batch) => self.batches.entry(batch.node).or_default().push_back(batch),
+            Record::Batch(batch) => {
+                let written = self.batches.entry(batch.node).or_default();
+                // A session begins to count anew. Those of the one before are not applied any more.
+                if written.back().is_some_and(|last| batch.first <= last.last) {
+                    written.clear();
+                }
+                written.push_back(batch);
+            }
             Record::Applied { node, number, at } => self.applied(node, number, at, drawn),
             Record::Moved(moved) => self.moved(moved, drawn),
             Record::Build { node, name, span } => {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -87,7 +88,8 @@ impl Finding {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// The nodes to dial now: those of the user's own CA first.
+    /// The nodes to dial now: those of the user's own CA first. Hosts take turns, so that one which announces many nodes
+    /// does not stand before all others.
     fn due(
         &self,
         snapshot: &Snapshot,
@@ -96,11 +98,22 @@ impl Finding {
     ) -> Vec<(Claim, Target)> {
         let cas = self.own_cas();
         let is_own = |found: &Found| found.announcement.ca.is_some_and(|ca| cas.contains(&ca));
-        let mut found: Vec<&Found> = snapshot.found.iter().collect();
-        found.sort_by_key(|found| !is_own(found));
+        let mut of_host: HashMap<Option<IpAddr>, usize> = HashMap::new();
+        let mut turn = |found: &Found| {
+            let source = found.places.iter().find(|place| place.is_source);
+            let turn = of_host
+                .entry(source.map(|place| place.address))
+                .or_default();
+            *turn += 1;
+            *turn
+        };
+        let mut found: Vec<(bool, usize, &Found)> = (snapshot.found.iter())
+            .map(|found| (!is_own(found), turn(found), found))
+            .collect();
+        found.sort_by_key(|(is_other, turn, _)| (*is_other, *turn));
         let failed = self.failed.lock();
         let mut due = Vec::new();
-        for found in found {
+        for (.., found) in found {
             let said = &found.announcement;
             let claim = (found.name.clone(), said.id, said.run);
             let not_before = failed.get(&claim).and_then(|of| of.not_before);

@@ -29,7 +29,7 @@ pub(super) fn add(settings: &Settings, servers: &[ServerSettings]) -> Result<Pat
         Err(error) if error.kind() == ErrorKind::NotFound => (String::new(), PUBLIC),
         Err(error) => return Err(failed(&error)),
     };
-    let after = with(&before, servers);
+    let after = with(&before, servers)?;
     toml::from_str::<toml::Table>(&after)
         .map_err(|error| failed(&format!("the servers cannot be added: {}", error.message())))?;
     if let Some(folder) = target.parent() {
@@ -45,8 +45,10 @@ pub(super) fn add(settings: &Settings, servers: &[ServerSettings]) -> Result<Pat
     Ok(path)
 }
 
-/// The text with further entries at its end.
-fn with(before: &str, servers: &[ServerSettings]) -> String {
+/// The text with further entries at its end. Entries name the files of TLS themselves if the text has no `[tls]`: those
+/// of the environment are not there later, and the program would dial without TLS.
+fn with(before: &str, servers: &[ServerSettings]) -> Result<String, Failure> {
+    let has_tls = toml::from_str::<toml::Table>(before).is_ok_and(|of| of.contains_key("tls"));
     let mut text = before.to_owned();
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -67,8 +69,29 @@ fn with(before: &str, servers: &[ServerSettings]) -> String {
         if let Some(name) = &server.tls.name {
             let _ = writeln!(text, "tls_name = {}", quoted(name));
         }
+        let tls = &server.tls;
+        let files = [
+            ("ca", &tls.ca),
+            ("certificate", &tls.certificate),
+            ("key", &tls.key),
+            ("token_file", &tls.token_file),
+        ];
+        for (key, file) in files {
+            let Some(file) = file.as_ref().filter(|_| !has_tls) else {
+                continue;
+            };
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            let file = file.to_str().ok_or_else(|| {
+                let what = format!(
+                    "{} cannot be written into servers.toml: it is not UTF-8",
+                    file.display()
+                );
+                Failure::new(what).cure("rename the file")
+            })?;
+            let _ = writeln!(text, "{key} = {}", toml::Value::from(file));
+        }
     }
-    text
+    Ok(text)
 }
 
 /// Names and addresses have been checked, so they contain nothing to escape.
@@ -137,6 +160,17 @@ mod tests {
             0o640
         );
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        // Without `[tls]` in the file, the entry has what it takes to be dialled with TLS.
+        fs::write(&path, "discover = true\n").unwrap();
+        let mut server = ServerSettings::at("10.0.0.7:7079".parse().unwrap());
+        server.tls.ca = Some("/etc/ca \"1\".pem".into());
+        server.tls.certificate = Some("/home/ann/ann.pem".into());
+        add(&settings, &[server]).unwrap();
+        let after: toml::Table = toml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let entry = after["server"][0].as_table().unwrap();
+        assert_eq!(entry["ca"].as_str(), Some("/etc/ca \"1\".pem"));
+        assert_eq!(entry["certificate"].as_str(), Some("/home/ann/ann.pem"));
+        assert!(!entry.contains_key("key"));
         // A file that cannot take entries stays as it is.
         fs::write(&path, "server = []\n").unwrap();
         let server = ServerSettings::at("10.0.0.7:7079".parse().unwrap());
