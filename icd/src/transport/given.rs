@@ -11,7 +11,10 @@
 #![forbid(unsafe_code)]
 
 use bytes::Bytes;
+use causeway_proto::command::Notice;
+use prost::Message as _;
 use rustc_hash::{FxHashMap, FxHashSet};
+use twox_hash::XxHash3_128;
 
 /// Bytes of memory that an item takes here, about.
 const ITEM: usize = 96;
@@ -49,7 +52,8 @@ pub struct Given {
     // Printed bytes that were shown, and those that the present worker has printed.
     shown: u64,
     printed: u64,
-    notices: FxHashSet<(i32, u64, i32, u64)>,
+    // Digests of the notices that were passed on.
+    notices: FxHashSet<u128>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +100,12 @@ impl Given {
         known.is_some_and(|known| known.life == self.life)
     }
 
+    /// The status of an item that was given; `None` if it was not given since the last checkpoint.
+    #[must_use]
+    pub fn status(&self, item: Item) -> Option<i32> {
+        self.items.get(&item).map(|known| known.status)
+    }
+
     /// Commands below this number may be executed again now.
     #[must_use]
     pub fn allowed(&self) -> u64 {
@@ -115,9 +125,10 @@ impl Given {
         (!new.is_empty()).then_some(new)
     }
 
-    /// Whether a notice about this object is the first one of its kind.
-    pub fn is_new_notice(&mut self, object: i32, id: u64, status: i32, context: u64) -> bool {
-        self.notices.insert((object, id, status, context))
+    /// Whether no notice with these contents was passed on.
+    pub fn is_new_notice(&mut self, notice: &Notice) -> bool {
+        let digest = XxHash3_128::oneshot(&notice.encode_to_vec());
+        self.notices.insert(digest)
     }
 
     /// Handles that another worker executes everything again.

@@ -129,9 +129,12 @@ impl Workers {
         };
         let entry = ledger.enter();
         let entry = entry.ok_or(NotOpened::Full(self.0.sessions.limit))?;
+        // The client may be away when its worker dies.
+        let connect_limit = self.0.sessions.connect_limit.max(served.away.resume);
         let assignment = Assignment {
             id,
             secret: served.secret.clone(),
+            connect_limit,
             leased: served.place.as_ref().map(|_| served.leased.clone()),
             owner: served.owner.clone(),
             away: served.away,
@@ -141,7 +144,6 @@ impl Workers {
             checkpoint_bytes: self.0.sessions.checkpoint_bytes,
             ..self.assignment(served.certificate.clone())
         };
-        let connect_limit = assignment.connect_limit;
         let message = ToWorker::Assign {
             assignment: Box::new(assignment),
             page: entry.page().try_clone_to_owned()?,

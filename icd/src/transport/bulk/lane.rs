@@ -695,10 +695,21 @@ impl Bulk {
     fn leave(&self, done: impl FnOnce(&mut super::Table) -> Outcome) -> Outcome {
         let mut state = self.state.lock();
         let outcome = done(&mut state.table);
+        // `conclude` must follow.
+        state.concluding += usize::from(outcome.completion.is_some());
         if state.table.is_quiet() {
             self.quiet.notify_all();
         }
         outcome
+    }
+
+    // The completion of an outcome of `leave` was passed on.
+    fn concluded(&self) {
+        let mut state = self.state.lock();
+        state.concluding -= 1;
+        if state.concluding == 0 {
+            self.quiet.notify_all();
+        }
     }
 }
 
@@ -710,5 +721,6 @@ fn conclude(owner: &dyn Owner, event: EventId, outcome: Outcome) {
     }
     if let Some(completion) = outcome.completion {
         owner.completed(completion, outcome.received);
+        owner.bulk().concluded();
     }
 }

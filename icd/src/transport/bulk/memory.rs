@@ -93,6 +93,15 @@ impl HostRegion {
         })
     }
 
+    /// As [`HostRegion::owned`], with zeros. `None` if there is not so much memory.
+    pub(in crate::transport) fn zeroed(length: u64) -> Option<HostRegion> {
+        let length = usize::try_from(length).ok()?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).ok()?;
+        bytes.resize(length, 0);
+        HostRegion::owned(bytes)
+    }
+
     /// Copies the packed bytes `from..from + length` of another region with as many bytes to the same place here.
     pub(in crate::transport) fn copy_part(&self, source: &HostRegion, from: u64, length: u64) {
         let mut gathered = Vec::new();

@@ -131,6 +131,8 @@ struct BulkState {
     // The session has no connections now, and lanes are not opened again.
     away: bool,
     lanes: Vec<Arc<Lane>>,
+    // Number of completions that lanes are passing on. Their transfers have left the table.
+    concluding: usize,
 }
 
 /// Settings of a node's bulk connections.
@@ -481,7 +483,14 @@ impl Bulk {
 
     /// Whether bytes of transfers are missing whose commands have ended.
     pub(super) fn awaits_bytes(&self) -> bool {
-        self.state.lock().table.awaits_bytes()
+        let state = self.state.lock();
+        state.table.awaits_bytes() || state.concluding > 0
+    }
+
+    /// Calls `act` with a function that tells which uploads are open. None begins or ends meanwhile.
+    pub(super) fn with_uploads(&self, act: impl FnOnce(&dyn Fn(EventId) -> bool)) {
+        let state = self.state.lock();
+        act(&|event| state.table.has_upload(event));
     }
 
     /// Ends all lanes, because another worker has taken the place of the one before. Lanes open again with
@@ -516,6 +525,7 @@ impl Bulk {
         self.work.notify_all();
         self.reopening.notify_all();
         self.wait_while_touched(&mut state);
+        self.wait_while_concluding(&mut state);
         self.expect_end(false);
         // The lanes of the worker before have ended with it.
         self.shared_lane_ended.store(false, Ordering::Release);
@@ -548,10 +558,7 @@ impl Bulk {
         if state.table.has_download(event) {
             return true;
         }
-        let Some(aside) = usize::try_from(length)
-            .ok()
-            .and_then(|length| HostRegion::owned(vec![0; length]))
-        else {
+        let Some(aside) = HostRegion::zeroed(length) else {
             return false;
         };
         state.needed = true;
@@ -670,6 +677,18 @@ impl Bulk {
         drop(state);
         // Dropping them may send commands, so the lock must be released first.
         drop(kept);
+    }
+
+    // Waits until the lanes have passed on what the worker before has completed.
+    fn wait_while_concluding(&self, state: &mut MutexGuard<'_, BulkState>) {
+        let concluding = |state: &mut BulkState| state.concluding > 0;
+        let waited = (self.quiet).wait_while_for(state, concluding, LEAVE_LIMIT);
+        if waited.timed_out() {
+            tracing::error!(
+                address = self.dialer.address,
+                "a bulk lane still passes on the end of a transfer after the time limit"
+            );
+        }
     }
 
     fn wait_while_touched(&self, state: &mut MutexGuard<'_, BulkState>) {

@@ -72,9 +72,17 @@ struct Copied {
     copied: u64,
 }
 
+impl SentBytes {
+    /// Keeps these writes only.
+    fn keep(&mut self, is_kept: &dyn Fn(EventId) -> bool) {
+        self.of.retain(|event, _| is_kept(*event));
+        self.bytes = self.of.values().map(Copied::size).sum();
+    }
+}
+
 impl Copied {
     fn of(length: u64) -> Option<Copied> {
-        let bytes = HostRegion::owned(vec![0; usize::try_from(length).ok()?])?;
+        let bytes = HostRegion::zeroed(length)?;
         Some(Copied {
             bytes: Arc::new(bytes),
             copied: 0,
@@ -150,6 +158,12 @@ impl Core {
             return;
         }
         self.outbox.lets_go();
+        // Nobody would send the rest again. `go_on_again` looks, too: one of both sees what the other has done, because
+        // both lock the kept batches.
+        if self.outbox.replays() {
+            self.fail(self.not_again().to_string());
+            return;
+        }
         *again.sent.lock() = SentBytes::default();
         *again.given.lock() = Given::default();
         tracing::warn!(
@@ -210,7 +224,9 @@ impl Core {
         };
         let is_cut = self.outbox.cut();
         if is_cut {
-            *again.sent.lock() = SentBytes::default();
+            // What is open was enqueued behind the cut, and some of its bytes may have left before their command.
+            self.bulk
+                .with_uploads(|is_open| again.sent.lock().keep(is_open));
             again.given.lock().cut();
             again.checkpoints.lock().made(again.opened.elapsed());
         }
@@ -230,16 +246,22 @@ impl Core {
     pub(super) fn new_text(&self, text: Bytes) -> Option<Bytes> {
         match self.again() {
             Some(again) => again.given.lock().handle_text(text),
-            None => Some(text),
+            None => self.may_deliver().then_some(text),
         }
+    }
+
+    /// Whether what comes is the program's although the commands are not executed again any more: nothing of it came
+    /// before.
+    fn may_deliver(&self) -> bool {
+        !self.outbox.replays()
     }
 
     /// Whether a notice is to be passed on.
     pub(super) fn is_new_notice(&self, notice: &Notice) -> bool {
-        self.again().is_none_or(|again| {
-            let mut given = again.given.lock();
-            given.is_new_notice(notice.object, notice.id, notice.status, notice.context)
-        })
+        let Some(again) = self.again() else {
+            return self.may_deliver();
+        };
+        again.given.lock().is_new_notice(notice)
     }
 
     /// Notes an answer.
@@ -277,7 +299,7 @@ impl Core {
     /// Passes the end of a command on, if the program does not know it. `received`: the memory of a bulk read.
     pub(super) fn deliver(&self, completion: Completion, received: Option<Arc<HostRegion>>) {
         let event = EventId(completion.event);
-        if self.again().is_some() && !self.is_new_end(&completion, received.as_deref()) {
+        if self.reexecution.is_some() && !self.is_new_end(&completion, received.as_deref()) {
             return;
         }
         self.events.completed(completion);
@@ -285,6 +307,9 @@ impl Core {
     }
 
     fn is_new_end(&self, completion: &Completion, received: Option<&HostRegion>) -> bool {
+        let Some(again) = self.again() else {
+            return self.may_deliver();
+        };
         let digest = match received {
             Some(memory) if completion.status >= 0 => Some(memory.digest()),
             _ if !completion.contents.is_empty() => {
@@ -292,11 +317,12 @@ impl Core {
             }
             _ => None,
         };
-        let Some(again) = self.again() else {
-            return true;
+        let gives = {
+            // Locked first, so that items get in in the order of the commands that may depend on them.
+            let mut given = again.given.lock();
+            let (item, next) = (Item::End(completion.event), self.outbox.last() + 1);
+            given.handle(item, completion.status, digest, next)
         };
-        let (item, next) = (Item::End(completion.event), self.outbox.last() + 1);
-        let gives = (again.given.lock()).handle(item, completion.status, digest, next);
         if self.outbox.replays() {
             self.flusher.wake();
         }
@@ -372,6 +398,10 @@ impl Core {
             return Err(Impossible::NotRestored.into());
         }
         self.outbox.reopen_again(writer);
+        // See `end_protection`.
+        if self.again().is_none() {
+            return Err(self.not_again().into());
+        }
         again.given.lock().begin_again();
         again.checkpoints.lock().begin_again();
         *away = None;
@@ -487,14 +517,18 @@ impl Core {
         match &mut enqueue.operation {
             Some(Operation::WriteBuffer(write)) if write.bulk => {
                 let length = length_of(write.region.as_ref())?;
-                // A write that has failed may have sent nothing. Then its bytes do not matter.
+                let status = again.given.lock().status(Item::End(event.0));
+                let has_failed = status.is_some_and(|status| status < 0);
                 let sent = || {
                     let sent = again.sent.lock();
-                    let copy = sent.of.get(&event).map(|copy| Arc::clone(&copy.bytes));
-                    copy.or_else(|| Copied::of(length).map(|copy| copy.bytes))
+                    let whole = sent.of.get(&event).filter(|copy| copy.is_whole());
+                    let copy = whole.map(|copy| Arc::clone(&copy.bytes));
+                    // A write that has failed may have sent nothing. Then its bytes do not matter.
+                    let zeros = || has_failed.then(|| Copied::of(length)).flatten();
+                    copy.or_else(|| zeros().map(|copy| copy.bytes))
                 };
                 let is_open = (self.bulk.upload_again(event, sent))
-                    .ok_or("the bytes of a write do not fit into memory")?;
+                    .ok_or("the bytes of a write are not there any more")?;
                 // One that has ended has no standing credit any more.
                 write.eager &= is_open;
                 Ok(())

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use causeway_proto::command;
 
@@ -11,10 +12,14 @@ use super::{LOOK_EVERY, Outcome, Way, broken};
 use crate::worker::objects::command::Command;
 use crate::worker::session::shared::Shared;
 
+/// Longest time for which a client stands so that a checkpoint can be made. A command may run for hours, or wait for
+/// something that the program enqueues later. The client asks again.
+const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Parks the session; see the module.
 pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Way) -> Outcome {
     let _turn = shared.parking.turn.lock();
-    match stand_and_write(shared, contents, u64::MAX, way) {
+    match stand_and_write(shared, contents, u64::MAX, way, None) {
         Outcome::Parked { applied, .. } => {
             // The client need not hear this.
             shared.outbox.parking(command::Parking::Done);
@@ -28,6 +33,7 @@ pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Wa
 }
 
 /// Makes a checkpoint of at most `most` bytes; see the module. The client stands afterwards, if the checkpoint is made.
+/// [`Outcome::Over`]: the session ends, or something of it goes on for too long.
 pub(in super::super) fn checkpoint(
     shared: &Arc<Shared>,
     contents: &File,
@@ -35,18 +41,26 @@ pub(in super::super) fn checkpoint(
     way: &dyn Way,
 ) -> Outcome {
     let _turn = shared.parking.turn.lock();
-    stand_and_write(shared, contents, most, way)
+    let until = Instant::now() + CHECKPOINT_PATIENCE;
+    stand_and_write(shared, contents, most, way, Some(until))
 }
 
-// Has the client stand, and writes the session when it is quiet.
-fn stand_and_write(shared: &Arc<Shared>, contents: &File, most: u64, way: &dyn Way) -> Outcome {
+// Has the client stand, and writes the session when it is quiet, which is not waited for longer than `until`.
+fn stand_and_write(
+    shared: &Arc<Shared>,
+    contents: &File,
+    most: u64,
+    way: &dyn Way,
+    until: Option<Instant>,
+) -> Outcome {
+    let is_late = || until.is_some_and(|until| Instant::now() >= until);
     loop {
         if let Some(why) = why_never(shared) {
             return Outcome::Never(why);
         }
         // While the client must end an event, it has to go on.
         while shared.core.lock().graph.waits_for_client() {
-            if way.is_over() {
+            if way.is_over() || is_late() {
                 return Outcome::Over;
             }
             std::thread::sleep(LOOK_EVERY);
@@ -56,10 +70,13 @@ fn stand_and_write(shared: &Arc<Shared>, contents: &File, most: u64, way: &dyn W
         if !shared.parking.wait_until_client_stands(way) {
             return Outcome::Over;
         }
-        match wait_until_quiet(shared, way) {
+        match wait_until_quiet(shared, way, &is_late) {
             Some(true) => {}
             Some(false) => {
                 shared.outbox.parking(command::Parking::GoOn);
+                if is_late() {
+                    return Outcome::Over;
+                }
                 continue;
             }
             None => return Outcome::Over,
@@ -78,12 +95,12 @@ fn stand_and_write(shared: &Arc<Shared>, contents: &File, most: u64, way: &dyn W
 }
 
 // Waits until what the worker has begun has ended, and the client has heard so. `Some(false)`: a command waits for the
-// client. `None`: the session ends otherwise.
-fn wait_until_quiet(shared: &Shared, way: &dyn Way) -> Option<bool> {
+// client, or this takes too long. `None`: the session ends otherwise.
+fn wait_until_quiet(shared: &Shared, way: &dyn Way, is_late: &dyn Fn() -> bool) -> Option<bool> {
     loop {
         {
             let core = shared.core.lock();
-            if core.graph.waits_for_client() {
+            if core.graph.waits_for_client() || is_late() {
                 return Some(false);
             }
             let mut events = core.graph.each();
