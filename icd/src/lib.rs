@@ -23,6 +23,7 @@ pub mod config;
 pub mod error;
 mod host_clock;
 pub mod lease;
+mod process_mark;
 mod shadow;
 mod sigpipe;
 mod stderr;

@@ -31,9 +31,9 @@ pub(crate) use nodes::{name_node, node};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use writer::Writer;
 
+use crate::process_mark::Mark;
 use crate::stderr;
 use crate::thread::{self, Stack};
-use crate::transport::Mark;
 
 /// The environment variable with the path of the file. `%p` in it stands for the process's id, and `%%` for `%`.
 pub const VARIABLE: &str = "CAUSEWAY_TRACE";

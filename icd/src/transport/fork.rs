@@ -6,38 +6,10 @@
 //! each enqueue.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use causeway_proto::status::WireError;
 
-/// Tells a process from its children.
-#[derive(Debug)]
-pub(crate) enum Mark {
-    Word(&'static AtomicU32),
-    // For kernels without MADV_WIPEONFORK.
-    Process(u32),
-}
-
-impl Mark {
-    /// Marks this process.
-    pub(crate) fn this_process() -> Mark {
-        match super::sys::word_wiped_on_fork() {
-            Some(word) => {
-                word.store(1, Ordering::Relaxed);
-                Mark::Word(word)
-            }
-            None => Mark::Process(std::process::id()),
-        }
-    }
-
-    /// Whether this process is a child of the marked one.
-    pub(crate) fn is_child(&self) -> bool {
-        match self {
-            Mark::Word(word) => word.load(Ordering::Relaxed) == 0,
-            Mark::Process(id) => *id != std::process::id(),
-        }
-    }
-}
+use crate::process_mark::Mark;
 
 static MARK: OnceLock<Mark> = OnceLock::new();
 

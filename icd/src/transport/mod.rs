@@ -79,7 +79,6 @@ pub use encode::EncodeCommand;
 pub use events::SessionEvents;
 pub(crate) use exit::end_trace_at_end;
 pub use exit::{at_end, at_exit_flush, is_ending};
-pub(crate) use fork::Mark;
 pub use fork::check as check_not_forked;
 pub use node::{Node, Target, node_status};
 pub use session::{Location, Session};

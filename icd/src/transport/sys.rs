@@ -1,43 +1,14 @@
-//! The few system calls without a safe wrapper: a page that `fork` wipes, `SO_PRIORITY`, flags of a descriptor that
-//! is not ours, `atexit`, and the library's destructor.
+//! The few system calls without a safe wrapper: `SO_PRIORITY`, flags of a descriptor that is not ours, `atexit`, and the
+//! library's destructor.
 //!
 //! Code for the application's memory is in `bulk/memory.rs`. Invariant: every pointer passed to the
-//! system here points to a local variable or to a page that is never unmapped.
+//! system here points to a local variable.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU32;
-
-/// A zeroed word in a separate page, which reads as zero again in a child of `fork`. `None` if the kernel
-/// does not support that.
-pub(super) fn word_wiped_on_fork() -> Option<&'static AtomicU32> {
-    // The smallest page size of any supported system. The kernel rounds up to its own.
-    const LENGTH: usize = 4096;
-    // SAFETY: this is a fresh anonymous mapping that is never unmapped once it is returned. So a 'static
-    // reference to its first word, which is zeroed and aligned, is valid. Only atomic operations access
-    // it.
-    unsafe {
-        let page = libc::mmap(
-            std::ptr::null_mut(),
-            LENGTH,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        if page == libc::MAP_FAILED {
-            return None;
-        }
-        if libc::madvise(page, LENGTH, libc::MADV_WIPEONFORK) != 0 {
-            libc::munmap(page, LENGTH);
-            return None;
-        }
-        Some(&*page.cast::<AtomicU32>())
-    }
-}
 
 /// Whether this descriptor number is closed when a program is started. `None` if no descriptor has the number.
 pub(super) fn is_close_on_exec(number: RawFd) -> Option<bool> {
@@ -112,16 +83,3 @@ extern "C" fn end() {
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::Ordering;
-
-    #[test]
-    fn the_word_is_zero_and_can_be_set() {
-        let word = word_wiped_on_fork().expect("Linux 4.14 or later");
-        assert_eq!(word.swap(7, Ordering::Relaxed), 0);
-        assert_eq!(word.load(Ordering::Relaxed), 7);
-    }
-}
