@@ -107,6 +107,22 @@ impl Workers {
         }
     }
 
+    // Gives a worker its assignment, and the checkpoint with which it begins.
+    fn begin_at(
+        &self,
+        state: &mut WorkersState,
+        message: &ToWorker,
+        checkpoint: &Checkpoint,
+    ) -> Result<Arc<Worker>, NotOpened> {
+        let worker = self.assign(state, message)?;
+        if let Some(contents) = &checkpoint.contents {
+            let contents = contents.at_the_start()?;
+            let sent = worker.send(&ToWorker::Restore { contents });
+            sent.inspect_err(|_| worker.end())?;
+        }
+        Ok(worker)
+    }
+
     // Assigns the session a worker. Returns the one before.
     fn put_worker(
         &self,
@@ -148,12 +164,17 @@ impl Workers {
             assignment: Box::new(assignment),
             page: entry.page().try_clone_to_owned()?,
         };
-        let worker = self.assign(state, &message)?;
-        if let Some(contents) = &checkpoint.contents {
-            let contents = contents.at_the_start()?;
-            let sent = worker.send(&ToWorker::Restore { contents });
-            sent.inspect_err(|_| worker.end())?;
-        }
+        let mut tries = 1;
+        let worker = loop {
+            match self.begin_at(state, &message, checkpoint) {
+                // What has killed the worker before may kill the next ones, too.
+                Err(NotOpened::NoWorker(error)) if tries < ATTEMPTS => {
+                    tracing::debug!(%error, "another worker died at once; starting one more");
+                    tries += 1;
+                }
+                begun => break begun?,
+            }
+        };
         worker.checkpoints(self.0.sessions.checkpoint_bytes);
         let user = build_cache::Owner::of(served.owner.user.as_deref());
         worker.serve(id, user, connect_limit, served.away.longest());
