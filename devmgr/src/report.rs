@@ -129,7 +129,7 @@ pub fn nodes(settings: &Settings) -> Vec<NodeReport> {
 
 /// The nodes that announce themselves and that programs use, with the addresses that lead to them.
 fn announced(settings: &Settings) -> Vec<ServerSettings> {
-    let finder = Finder::new(settings.discovery.like.tls.ca.as_deref());
+    let finder = Finder::new(settings);
     finder.begin();
     finder.wait();
     let snapshot = finder.snapshot();

@@ -1,4 +1,4 @@
-//! Durations of settings, in the form `90s`, `30min`, `1h 30min`, `2days`.
+//! Durations of settings, in the form `90s`, `30min`, `1h 30min`, `2days`, and pauses that double.
 //!
 //! Invariant: a duration that was read is not zero, unless it is how long to wait.
 
@@ -40,9 +40,29 @@ pub fn wait(text: &str) -> Result<Duration, BadDuration> {
     }
 }
 
+/// Returns the pause before the next try after this number of further failures: the first pause, doubled for each failure,
+/// up to the longest.
+#[must_use]
+pub fn pause((first, longest): (Duration, Duration), failures: u32) -> Duration {
+    first.saturating_mul(1 << failures.min(16)).min(longest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_bound() {
+        let of = |first, longest, failures| {
+            let seconds = Duration::from_secs;
+            pause((seconds(first), seconds(longest)), failures).as_secs()
+        };
+        let seconds: Vec<u64> = (0..8).map(|failures| of(1, 60, failures)).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(of(10, 600, 0), 10);
+        assert_eq!(of(10, 600, 1), 20);
+        assert_eq!(of(10, 600, u32::MAX), 600);
+    }
 
     #[test]
     fn what_people_write_is_read() {

@@ -3,6 +3,7 @@
 //! Whether the daemon listens where others can reach it is known later, because the service manager may pass its
 //! sockets. Invariant: the announced name is one that a client can compare with the node's certificate.
 
+use causeway_discovery::is_of_name;
 use causeway_security::CaDigest;
 
 use super::file::ConfigFile;
@@ -60,8 +61,7 @@ pub(super) fn announce(
     let names = certificate.map(|own| own.host_names()).unwrap_or_default();
     let name = names.into_iter().next().unwrap_or_else(host_name);
     let name = name.to_ascii_lowercase();
-    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_usual) {
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_of_name) {
         return Err(BadAnnounce::Name(name));
     }
     let interfaces = table.interfaces.clone();

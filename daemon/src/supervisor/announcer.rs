@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_discovery::{Announcement, Role as Announced};
+use causeway_proto::span::pause;
 use causeway_proto::version::WireVersion;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -128,7 +129,7 @@ impl Inner {
             if started.elapsed() >= WORKS_AFTER {
                 failures = 0;
             }
-            let pause = pause(failures);
+            let pause = pause(PAUSES, failures);
             failures += 1;
             if failures == 1 {
                 tracing::warn!(
@@ -164,10 +165,6 @@ impl Inner {
 async fn is_over(stage: &mut watch::Receiver<Stage>) {
     // The sender lives as long as the announcer.
     let _ = stage.wait_for(|stage| *stage != Stage::Announced).await;
-}
-
-fn pause(failures: u32) -> Duration {
-    PAUSES.0.saturating_mul(1 << failures.min(16)).min(PAUSES.1)
 }
 
 /// Returns what to announce. `None` if the daemon listens on loopback only.
@@ -238,11 +235,5 @@ mod tests {
         let one = ordered(&["10.0.0.1:7079", "10.0.0.2:80", "127.0.0.1:7079"]).unwrap();
         let expected: IpAddr = "10.0.0.1".parse().unwrap();
         assert_eq!((one.port, one.addresses), (7079, vec![expected]));
-    }
-
-    #[test]
-    fn pauses_grow_up_to_a_minute() {
-        let seconds: Vec<u64> = (0..8).map(|failures| pause(failures).as_secs()).collect();
-        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::control::{CardReading, ComputeMode, Inventory};
 use causeway_proto::request::answer_of;
+use causeway_proto::span::pause;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -147,7 +148,7 @@ impl Inner {
                 });
             }
             Err(error) => {
-                let pause = pause(reader.failures);
+                let pause = pause(PAUSES, reader.failures);
                 reader.failures = reader.failures.saturating_add(1);
                 reader.start_at = Some(Instant::now() + pause);
                 tracing::warn!(%error, ?pause, "the process that reads cards has failed; it is replaced after a pause");
@@ -232,22 +233,5 @@ pub(super) fn reading(figures: CardFigures) -> CardReading {
         memory_used: figures.memory_used,
         memory_total: figures.memory_total,
         temperature: small(figures.temperature),
-    }
-}
-
-/// Returns the pause after so many failures in a row.
-fn pause(failures: u32) -> Duration {
-    PAUSES.0.saturating_mul(1 << failures.min(16)).min(PAUSES.1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_up_to_a_bound() {
-        assert_eq!(pause(0), Duration::from_secs(10));
-        assert_eq!(pause(1), Duration::from_secs(20));
-        assert_eq!(pause(u32::MAX), Duration::from_secs(600));
     }
 }

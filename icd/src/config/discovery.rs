@@ -16,7 +16,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use causeway_discovery::{Found, Interfaces, Place, Role};
+use causeway_discovery::{Found, Interfaces, Place, Role, is_of_name};
 
 use super::{Address, MOST_ADDRESSES, ServerSettings, Settings, TlsSettings};
 
@@ -52,8 +52,7 @@ impl FromStr for NamePattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<NamePattern, String> {
-        let known =
-            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'*');
+        let known = |byte: u8| is_of_name(byte) || byte == b'*';
         if text.is_empty() || text.len() > 253 || !text.bytes().all(known) {
             return Err(format!(
                 "invalid name `{text}` in `names`; expected e.g. `gpu*.lab`"

@@ -5,15 +5,16 @@
 //! caller waits no longer than [`Patience`] says.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_discovery::{Found, Interfaces, Patience, Search, Step};
+use causeway_discovery::{CaDigest, Found, Interfaces, Patience, Search, Step};
 use causeway_security::ca_digests;
 use parking_lot::{Condvar, Mutex};
 
 use super::standard;
+use crate::config::Settings;
 use crate::thread::Stack;
 
 /// How long the answers to a question are collected.
@@ -24,7 +25,7 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Looks for nodes; see the module.
 #[derive(Debug)]
 pub struct Finder {
-    ca: Option<std::path::PathBuf>,
+    ca: Option<PathBuf>,
     shared: Arc<Shared>,
 }
 
@@ -49,6 +50,8 @@ pub struct Snapshot {
     pub found: Vec<Found>,
     /// The interfaces of this host.
     pub interfaces: Interfaces,
+    /// The user's own CAs.
+    pub own_cas: Vec<CaDigest>,
     /// Whether port 5353 could be had.
     pub has_shared_port: bool,
     /// Whether the question has come back to this host, as multicast does. Known when the question is over.
@@ -58,11 +61,11 @@ pub struct Snapshot {
 }
 
 impl Finder {
-    /// Makes a finder that has not asked yet. Nodes whose CA is in this file are kept first.
+    /// Makes a finder that has not asked yet. Nodes of the user's own CA are kept first.
     #[must_use]
-    pub fn new(ca: Option<&Path>) -> Finder {
+    pub fn new(settings: &Settings) -> Finder {
         Finder {
-            ca: ca.map(Path::to_owned),
+            ca: settings.discovery.like.tls.ca.clone(),
             shared: Arc::default(),
         }
     }
@@ -123,9 +126,9 @@ impl Finder {
     }
 }
 
-fn search(shared: &Shared, cas: Vec<causeway_discovery::CaDigest>) -> Result<(), String> {
+fn search(shared: &Shared, own_cas: Vec<CaDigest>) -> Result<(), String> {
     let kept_free = standard::kept_free();
-    let mut search = Search::begin(cas).map_err(|error| error.to_string())?;
+    let mut search = Search::begin(own_cas).map_err(|error| error.to_string())?;
     drop(kept_free);
     shared.tell(&search, false);
     let until = search.asked() + COLLECTED_FOR;
@@ -151,6 +154,7 @@ impl Shared {
         state.known = Snapshot {
             found,
             interfaces: search.interfaces().clone(),
+            own_cas: search.own_cas().to_vec(),
             has_shared_port: search.has_shared_port(),
             hears_itself: search.hears_itself(),
             fault: None,

@@ -10,6 +10,12 @@ pub type Run = [u8; 8];
 /// The first bytes of the SHA-256 of a CA's certificate.
 pub type CaDigest = [u8; 8];
 
+/// Whether names of nodes may have this character: those of host names, and `_`.
+#[must_use]
+pub fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_')
+}
+
 /// What a service is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {

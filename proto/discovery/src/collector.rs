@@ -152,6 +152,12 @@ impl Collector {
         self.claims.values().cloned().collect()
     }
 
+    /// The CAs whose claims are kept first.
+    #[must_use]
+    pub fn own_cas(&self) -> &[CaDigest] {
+        &self.own_cas
+    }
+
     /// Returns the interfaces of this host.
     #[must_use]
     pub fn interfaces(&self) -> &Interfaces {

@@ -20,7 +20,7 @@ mod message;
 mod patience;
 mod search;
 
-pub use announcement::{Announcement, CaDigest, NodeId, Role, Run};
+pub use announcement::{Announcement, CaDigest, NodeId, Role, Run, is_of_name};
 pub use collector::{Collector, Found, Heard, Limits, Place};
 pub use interfaces::{Interface, Interfaces};
 pub use patience::Patience;

@@ -10,7 +10,7 @@ use hickory_proto::op::{Message, MessageType, OpCode, Query};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use crate::SERVICE;
-use crate::announcement::Announcement;
+use crate::announcement::{Announcement, is_of_name};
 
 /// Longest mDNS message (RFC 6762 §17), in bytes.
 pub(crate) const LONGEST: usize = 9_000;
@@ -124,8 +124,7 @@ fn instance_of(name: &Name, service: &Name) -> Option<String> {
     let text = String::from_utf8(instance.join(&b'.'))
         .ok()?
         .to_ascii_lowercase();
-    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    (!text.is_empty() && text.bytes().all(is_usual)).then_some(text)
+    (!text.is_empty() && text.bytes().all(is_of_name)).then_some(text)
 }
 
 #[cfg(test)]

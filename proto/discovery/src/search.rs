@@ -135,6 +135,12 @@ impl Search {
         self.collector.found()
     }
 
+    /// The CAs whose claims are kept first.
+    #[must_use]
+    pub fn own_cas(&self) -> &[CaDigest] {
+        self.collector.own_cas()
+    }
+
     /// Returns the interfaces of this host.
     #[must_use]
     pub fn interfaces(&self) -> &Interfaces {

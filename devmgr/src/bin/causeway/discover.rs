@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     for problem in &settings.problems {
         say!("causeway discover: {problem}");
     }
-    let finder = Finder::new(settings.discovery.like.tls.ca.as_deref());
+    let finder = Finder::new(&settings);
     let mut before = None;
     loop {
         finder.begin();

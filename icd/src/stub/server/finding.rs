@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use causeway_discovery::{CaDigest, Found, NodeId, Run};
-use causeway_security::ca_digests;
+use causeway_discovery::{Found, NodeId, Run};
+use causeway_proto::span::pause;
 use parking_lot::Mutex;
 
 use crate::config::Settings;
@@ -46,7 +46,7 @@ impl Finding {
     pub(in crate::stub) fn new(settings: &'static Settings) -> Finding {
         Finding {
             settings,
-            finder: Finder::new(settings.discovery.like.tls.ca.as_deref()),
+            finder: Finder::new(settings),
             failed: Mutex::default(),
         }
     }
@@ -96,8 +96,13 @@ impl Finding {
         now: Instant,
         is_known: impl Fn(&[u8]) -> bool,
     ) -> Vec<(Claim, Target)> {
-        let cas = self.own_cas();
-        let is_own = |found: &Found| found.announcement.ca.is_some_and(|ca| cas.contains(&ca));
+        let own_cas = &snapshot.own_cas;
+        let is_own = |found: &Found| {
+            found
+                .announcement
+                .ca
+                .is_some_and(|ca| own_cas.contains(&ca))
+        };
         let mut of_host: HashMap<Option<IpAddr>, usize> = HashMap::new();
         let mut turn = |found: &Found| {
             let source = found.places.iter().find(|place| place.is_source);
@@ -133,12 +138,6 @@ impl Finding {
         due
     }
 
-    fn own_cas(&self) -> Vec<CaDigest> {
-        let ca = self.settings.discovery.like.tls.ca.as_deref();
-        // An unreadable file is reported by those who connect.
-        ca.and_then(|ca| ca_digests(ca).ok()).unwrap_or_default()
-    }
-
     fn note(&self, claim: &Claim, reply: &Reply, now: Instant) {
         let mut failed = self.failed.lock();
         let Err(error) = &reply.inventory else {
@@ -150,23 +149,8 @@ impl Finding {
         // Strangers may make up claims, so the table is bounded.
         if failed.len() < 1024 || failed.contains_key(claim) {
             let of = failed.entry(claim.clone()).or_default();
-            of.not_before = Some(now + pause(of.times));
+            of.not_before = Some(now + pause(PAUSES, of.times));
             of.times = of.times.saturating_add(1);
         }
-    }
-}
-
-fn pause(failures: u32) -> Duration {
-    PAUSES.0.saturating_mul(1 << failures.min(16)).min(PAUSES.1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_up_to_a_minute() {
-        let seconds: Vec<u64> = (0..8).map(|times| pause(times).as_secs()).collect();
-        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn discovery(settings: &Settings) -> Vec<Finding> {
     if !settings.discover {
         return Vec::new();
     }
-    let finder = Finder::new(settings.discovery.like.tls.ca.as_deref());
+    let finder = Finder::new(settings);
     finder.begin();
     finder.wait_for_all();
     let snapshot = finder.snapshot();
