@@ -42,6 +42,7 @@ pub use address::{Address, BadAddress};
 pub use causeway_proto::span::{BadDuration, duration, wait};
 pub use discovery::{DiscoverySettings, NamePattern, NotUsed};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
+pub use place::own_file;
 pub use security::{FILE_VARIABLES, TlsSettings};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;

@@ -77,11 +77,6 @@ impl Environment {
                 ..Environment::default()
             });
         }
-        let home = || set("HOME").map(|home| Path::new(&home).join(".config"));
-        let user = set("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-            .or_else(home);
         Some(Environment {
             config: set(CONFIG).map(PathBuf::from),
             servers: set(list::VARIABLE),
@@ -96,7 +91,7 @@ impl Environment {
             tls: TlsSettings::of(set),
             leasing: Variables::of(set),
             working_directory: Some(PathBuf::from(".")),
-            user: user.map(|user| user.join("causeway")),
+            user: user_folder(set),
             system,
             uid,
         })
@@ -337,6 +332,25 @@ impl Environment {
             Err(error) => Err(Unread::from(&error)),
         }
     }
+}
+
+/// The user's folder for configuration.
+fn user_folder(set: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let home = || set("HOME").map(|home| Path::new(&home).join(".config"));
+    let folder = set("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(home);
+    folder.map(|folder| folder.join("causeway"))
+}
+
+/// The file into which the user's own servers are written: the one that `CAUSEWAY_CONFIG` names, else `servers.toml` in the
+/// user's folder. `None`: there is no such folder.
+#[must_use]
+pub fn own_file() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let named = set(CONFIG).map(PathBuf::from);
+    named.or_else(|| Some(user_folder(set)?.join(TOML)))
 }
 
 /// All settings that apply to data connections: those of the servers, those of the manager for its nodes, and those of

@@ -10,12 +10,13 @@
 
 use std::fmt;
 
+use causeway_proto::request;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
 /// The smallest log, in bytes.
 const LEAST: u64 = 16 << 20;
-const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+const UNITS: [&str; 4] = ["TiB", "GiB", "MiB", "KiB"];
 
 /// The settings of `[survival]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -51,15 +52,9 @@ enum BadSize {
 }
 
 fn read(text: &str) -> Result<u64, BadSize> {
-    let spelling = || BadSize::Spelling(text.to_owned());
-    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
-    let (unit, shift) = unit.ok_or_else(spelling)?;
-    let number = text[..text.len() - unit.len()].trim_end();
-    if !number.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err(spelling());
-    }
-    let number: u64 = number.parse().map_err(|_| spelling())?;
-    let bytes = number.checked_mul(1 << shift).ok_or_else(spelling)?;
+    let has_unit = UNITS.iter().any(|unit| text.ends_with(unit));
+    let bytes = request::number(text).filter(|_| has_unit);
+    let bytes = bytes.ok_or_else(|| BadSize::Spelling(text.to_owned()))?;
     match bytes < LEAST {
         true => Err(BadSize::Little(text.to_owned())),
         false => Ok(bytes),

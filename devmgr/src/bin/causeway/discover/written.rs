@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use causeway::config::{Address, ServerSettings, Settings};
+use causeway::config::{Address, ServerSettings, Settings, own_file};
 
 use crate::failure::Failure;
 use crate::new_file::{NewFile, PUBLIC};
@@ -105,18 +105,9 @@ fn file(settings: &Settings) -> Result<PathBuf, Failure> {
     if let Some(path) = files.next() {
         return Ok(path.to_owned());
     }
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(path) = set("CAUSEWAY_CONFIG") {
-        return Ok(path.into());
-    }
-    let folder = set("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
-    let folder = folder.or_else(|| set("HOME").map(|home| Path::new(&home).join(".config")));
-    let folder = folder.ok_or_else(|| {
+    own_file().ok_or_else(|| {
         Failure::new("there is no folder for servers.toml").cure("set HOME or CAUSEWAY_CONFIG")
-    })?;
-    Ok(folder.join("causeway/servers.toml"))
+    })
 }
 
 /// Whether a server has one of these addresses, or this name.
