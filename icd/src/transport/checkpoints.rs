@@ -12,8 +12,8 @@ use std::time::Duration;
 const MTBF: Duration = Duration::from_secs(24 * 3600);
 /// Limits of the interval.
 const INTERVALS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
-/// Without an answer for so long, the question is taken for lost, for example with a connection. A worker that still makes
-/// the checkpoint ignores another question.
+/// Without an answer for so long, the question is taken for lost, for example with a connection. A worker whose commands go
+/// on for too long does not answer. One that still makes the checkpoint ignores another question.
 const LOST: Duration = Duration::from_secs(60);
 
 /// Decides about checkpoints; see the module. All times count from the opening of the session.

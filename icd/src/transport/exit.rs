@@ -50,9 +50,7 @@ fn end() {
     if let Some(last) = LAST.get() {
         last();
     }
-    if !fork::is_child() {
-        crate::trace::finish();
-    }
+    crate::trace::finish();
 }
 
 /// Writes the queued commands and tells the nodes that nothing follows, so that they do not keep the sessions.

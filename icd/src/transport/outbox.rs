@@ -38,10 +38,10 @@ use self::reexecution::Cut;
 pub(super) use self::reexecution::{NotReplayed, Replayed};
 use super::encode::EncodeCommand;
 use super::kept::{self, Batch, Impossible, KeptBatches};
-use super::record::Record as SessionRecord;
+use super::record::Record;
 use super::replay::Replay;
 use crate::host_clock::host_ns;
-use crate::trace::{self, record::Record};
+use crate::trace;
 
 mod reexecution;
 
@@ -114,7 +114,7 @@ struct Filling {
     next: u64,
     flusher_sleeps: bool,
     // Present if the node may park the session.
-    record: Option<SessionRecord>,
+    record: Option<Record>,
 }
 
 /// Next step for the caller of [`Outbox::append`].
@@ -157,7 +157,7 @@ impl Outbox {
 
     /// Keeps the session's record from now on.
     pub(super) fn records(&self) {
-        self.filling.lock().record = Some(SessionRecord::default());
+        self.filling.lock().record = Some(Record::default());
     }
 
     /// Appends a command. With `may_refuse`, a batch never grows beyond its target, and the result is
@@ -316,7 +316,7 @@ impl Outbox {
         };
         let (begin, length) = (host_ns(), bytes.len() - PREFIX);
         let result = write_sealed(first, bytes, write);
-        trace::report(Record::Batch(trace::record::Batch {
+        trace::report(trace::record::Record::Batch(trace::record::Batch {
             node,
             first,
             last,
@@ -348,7 +348,7 @@ impl Outbox {
     pub(super) fn applied(&self, number: u64) {
         if let Some(node) = self.traced {
             let at = host_ns();
-            trace::report(Record::Applied { node, number, at });
+            trace::report(trace::record::Record::Applied { node, number, at });
         }
         let Some(kept) = &self.kept else { return };
         let mut state = kept.state.lock();

@@ -4,6 +4,7 @@
 //! Its times are those of `clGetEventProfilingInfo`. Nothing here is called without a trace.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_proto::id::EventId;
@@ -16,7 +17,6 @@ use crate::stub::device::timer;
 use crate::stub::{Queue, Site};
 use crate::trace::record::{Ended, Enqueued, Place, Record};
 use crate::trace::{self, Times};
-use std::sync::Arc;
 
 /// What a trace says of a command besides its kind and its times.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -497,6 +497,15 @@ impl Bulk {
     /// [`Bulk::open_if_needed`] or the next transfer. Returns whether bytes are missing that nobody has any more.
     pub(super) fn begin_anew(&self) -> bool {
         let mut state = self.state.lock();
+        self.end_lanes(&mut state);
+        state.table.begin_anew();
+        self.unsent
+            .store(state.table.ready() > 0, Ordering::Release);
+        state.table.awaits_bytes()
+    }
+
+    // Ends the lanes to a worker that has ended, and waits until they have left the application's memory.
+    fn end_lanes(&self, state: &mut MutexGuard<'_, BulkState>) {
         self.worker_generation.fetch_add(1, Ordering::AcqRel);
         for lane in state.lanes.drain(..) {
             lane.retire();
@@ -504,13 +513,9 @@ impl Bulk {
         self.work.notify_all();
         self.reopening.notify_all();
         // The lanes have left the connection, so they leave the memory too.
-        self.wait_while_touched(&mut state);
+        self.wait_while_touched(state);
         self.expect_end(false);
         state.opened = false;
-        state.table.begin_anew();
-        self.unsent
-            .store(state.table.ready() > 0, Ordering::Release);
-        state.table.awaits_bytes()
     }
 
     /// As [`Bulk::begin_anew`], if that worker gets all commands again.
@@ -518,18 +523,10 @@ impl Bulk {
     /// `sent`: the bytes of an upload that were all sent. Its memory may have other bytes by now.
     pub(super) fn begin_again(&self, sent: impl Fn(EventId) -> Option<Arc<HostRegion>>) {
         let mut state = self.state.lock();
-        self.worker_generation.fetch_add(1, Ordering::AcqRel);
-        for lane in state.lanes.drain(..) {
-            lane.retire();
-        }
-        self.work.notify_all();
-        self.reopening.notify_all();
-        self.wait_while_touched(&mut state);
+        self.end_lanes(&mut state);
         self.wait_while_concluding(&mut state);
-        self.expect_end(false);
         // The lanes of the worker before have ended with it.
         self.shared_lane_ended.store(false, Ordering::Release);
-        state.opened = false;
         state.table.begin_again(sent);
         self.unsent
             .store(state.table.ready() > 0, Ordering::Release);

@@ -102,14 +102,10 @@ impl Table {
             self.ready.push_back(event);
         }
         let upload = Upload {
-            source: Arc::new(source),
             keep: keep.take(),
-            next: 0,
             credit,
-            touching: 0,
-            given_up: false,
             eager,
-            completion: None,
+            ..Upload::on_request(Arc::new(source))
         };
         let before = self.uploads.insert(event, upload);
         debug_assert!(before.is_none(), "{event:?} is used twice");
@@ -290,17 +286,7 @@ impl Table {
 
     /// Registers an upload of bytes that were sent before, on request.
     pub(super) fn add_again(&mut self, event: EventId, source: Arc<HostRegion>) {
-        let upload = Upload {
-            source,
-            keep: None,
-            next: 0,
-            credit: 0,
-            touching: 0,
-            given_up: false,
-            eager: None,
-            completion: None,
-        };
-        self.uploads.insert(event, upload);
+        self.uploads.insert(event, Upload::on_request(source));
     }
 
     /// Bytes may have to be sent again from now on.
@@ -442,6 +428,19 @@ impl Table {
 }
 
 impl Upload {
+    fn on_request(source: Arc<HostRegion>) -> Upload {
+        Upload {
+            source,
+            keep: None,
+            next: 0,
+            credit: 0,
+            touching: 0,
+            given_up: false,
+            eager: None,
+            completion: None,
+        }
+    }
+
     fn next_chunk(&mut self, event: EventId) -> Chunk {
         let length = (self.credit - self.next).min(BULK_CHUNK as u64);
         let offset = self.next;
