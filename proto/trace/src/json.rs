@@ -143,18 +143,5 @@ fn micros(ns: u64) -> String {
 
 // A JSON string.
 fn text(of: &str) -> String {
-    let mut out = String::with_capacity(of.len() + 2);
-    out.push('"');
-    for character in of.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            control if control < ' ' => {
-                let _ = write!(out, "\\u{:04x}", control as u32);
-            }
-            plain => out.push(plain),
-        }
-    }
-    out.push('"');
-    out
+    serde_json::Value::from(of).to_string()
 }
