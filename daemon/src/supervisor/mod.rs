@@ -101,7 +101,8 @@ pub enum CannotStart {
     Settings(#[from] BadSettings),
     /// `[discovery] announce` is set, and the daemon listens on loopback only.
     #[error(
-        "[discovery] announce: the daemon listens on this machine only, so nobody who hears of it could reach it; listen          on another interface (listen = [\"0.0.0.0:7079\"], with [tls] and [auth]), or remove `announce`"
+        "[discovery] announce: the daemon listens on this machine only, so nobody who hears of it could reach it; listen \
+         on another interface (listen = [\"0.0.0.0:7079\"], with [tls] and [auth]), or remove `announce`"
     )]
     AnnouncesLoopback,
     /// The folder or the user for worker processes is not available.
