@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use causeway_cluster::Managers;
+use causeway_cutter::Random;
 use causeway_network::Host;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
@@ -24,7 +25,6 @@ use tonic::{Code, Response, Status};
 
 use super::cluster::REVOKED;
 use super::history::{Answer, Call, Listed, Listing, Operation, Outcome, Revocation, Span};
-use super::random::Random;
 use super::record::{Record, digits, now};
 use crate::{SetupError, io_error};
 

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use causeway_cutter::Random;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::cluster::{CLIENTS, CROWD, Cluster, LIMITED, REVOKED};
 use super::history::{Run, Span};
-use super::random::Random;
 use super::record::{Record, now, unit};
 use crate::{SetupError, io_error};
 

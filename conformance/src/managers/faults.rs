@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::random::Random;
+use causeway_cutter::Random;
 
 /// Number of managers, and of members of etcd.
 pub(super) const COUNT: usize = 3;
@@ -91,7 +91,7 @@ const KINDS: usize = 13;
 
 /// Plans faults for this time.
 pub(super) fn plan(seed: u64, length: Duration) -> Vec<Planned> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (mut planned, mut kinds) = (Vec::new(), Vec::new());
     let mut begin = Duration::ZERO;
     let is_long = length >= LONG;
@@ -99,7 +99,7 @@ pub(super) fn plan(seed: u64, length: Duration) -> Vec<Planned> {
         if kinds.is_empty() {
             kinds = (0..KINDS).collect();
         }
-        let kind = kinds.swap_remove(random.position(kinds.len()));
+        let kind = kinds.swap_remove(position(&mut random, kinds.len()));
         let fault = fault(kind, &mut random);
         begin += between(&mut random, Duration::from_millis(500), 3 * SHORTEST);
         let end = begin + lasts(fault, is_long, &mut random);
@@ -112,6 +112,11 @@ pub(super) fn plan(seed: u64, length: Duration) -> Vec<Planned> {
             begin = end;
         }
     }
+}
+
+/// A position in a list of this length.
+fn position(random: &mut Random, length: usize) -> usize {
+    random.below(length as u64) as usize
 }
 
 fn between(random: &mut Random, least: Duration, most: Duration) -> Duration {
@@ -135,11 +140,11 @@ fn fault(kind: usize, random: &mut Random) -> Fault {
     // The leader is the one whose faults matter most.
     let manager = match random.below(2) {
         0 => Manager::Leader,
-        _ => Manager::Number(random.position(COUNT)),
+        _ => Manager::Number(position(random, COUNT)),
     };
-    let member = random.position(COUNT);
-    let host = random.position(2);
-    let ways = [Ways::Both, Ways::Out, Ways::In][random.position(3)];
+    let member = position(random, COUNT);
+    let host = position(random, 2);
+    let ways = [Ways::Both, Ways::Out, Ways::In][position(random, 3)];
     let cut = |others| Fault::Cut(Target::Manager(manager), others, ways);
     match kind {
         0 => Fault::Kill(Target::Manager(manager)),

@@ -17,7 +17,6 @@ mod harm;
 mod history;
 mod judge;
 mod mounts;
-mod random;
 mod record;
 mod server;
 mod summary;
@@ -29,6 +28,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use causeway_cluster::{FakeNode, Managers};
+use causeway_cutter::Random;
 use causeway_network::Network;
 use tokio::sync::watch;
 
@@ -36,7 +36,6 @@ use self::clients::Clients;
 use self::cluster::{CLIENTS, Cluster, LIMITED, NODES, OBSERVER, Programs, QUOTA, Servers};
 use self::harm::Harm;
 use self::history::History;
-use self::random::Random;
 use self::record::Record;
 use crate::options::Options;
 use crate::{SetupError, places};
@@ -191,7 +190,7 @@ impl Stage<'_> {
 
     /// A sequence of numbers for one participant.
     fn random(&self, participant: u64) -> Random {
-        Random(self.options.seed.wrapping_mul(1_000_000) + participant)
+        Random::new(self.options.seed.wrapping_mul(1_000_000) + participant)
     }
 
     fn start_nodes<'scope>(
