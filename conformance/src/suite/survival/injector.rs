@@ -292,6 +292,23 @@ fn sessions(sides: &Sides) -> Vec<u64> {
     forwarders.map(|of| of.map_or(0, count)).collect()
 }
 
+/// Waits until the connections of the last run are over. Otherwise one of them may count as the next program's session,
+/// and faults begin before that program has one.
+pub(super) fn wait_until_quiet(sides: &Sides) {
+    const OF_SESSIONS: [Purpose; 3] = [Purpose::Commands, Purpose::Heartbeat, Purpose::Lane];
+    let is_busy = |of: Arc<Forwarder>| OF_SESSIONS.iter().any(|purpose| of.connected(*purpose) > 0);
+    let end = Instant::now() + OPENS_WITHIN;
+    while Instant::now() < end
+        && sides
+            .daemons()
+            .iter()
+            .filter_map(|of| of.forwarder())
+            .any(is_busy)
+    {
+        thread::sleep(LOOK);
+    }
+}
+
 /// Waits until the program has a session on each node, or for a while after its first one. False if it ends.
 fn wait_for_sessions(sides: &Sides, before: Vec<u64>, ended: &mpsc::Receiver<()>) -> bool {
     let mut first = None;
