@@ -51,6 +51,7 @@ impl Manager {
             epoch: rows.epochs,
             durable_epoch: rows.epochs,
             aside: None,
+            head: None,
             awaited: rows.nodes.iter().map(|row| row.node).collect(),
             settling: false,
             unchecked: BTreeSet::new(),

@@ -14,6 +14,7 @@ use super::change::Change;
 use super::event::{Event, NewRequest};
 use super::holding::{Holding, Waiting};
 use super::id::{Epoch, LeaseId};
+use super::latest::Head;
 use super::nodes::Node;
 use super::serving::Aside;
 use crate::inventory::{Cluster, NodeId};
@@ -50,6 +51,8 @@ pub struct Manager {
     pub(super) epoch: Epoch,
     pub(super) durable_epoch: Epoch,
     pub(super) aside: Option<Aside>,
+    /// The head of the queue, for monitoring.
+    pub(super) head: Option<Head>,
     /// Known nodes that have not joined since the start. Their devices are unknown.
     pub(super) awaited: BTreeSet<NodeId>,
     /// Whether the start phase is on, in which requests that do not fit are not refused yet.

@@ -15,7 +15,7 @@ use crate::policy::queue::QueuePlace;
 use crate::time::Span;
 
 /// Why a request waits. Several reasons may hold at the same time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reasons {
     /// The client is disconnected; its place is kept for this time.
     away: Option<Span>,
@@ -28,10 +28,12 @@ pub struct Reasons {
     /// Number of users whose requests come first by the fair order.
     ahead: usize,
     aside: Aside,
+    /// In what time the request is served at the latest.
+    latest: Option<Span>,
 }
 
 /// Devices that are set aside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Aside {
     #[default]
     Nothing,
@@ -49,11 +51,20 @@ impl Manager {
     /// Returns why each request in the queue waits.
     #[must_use]
     pub fn reasons(&self) -> HashMap<LeaseId, Reasons> {
+        let reasons = self.reasons_of_first(usize::MAX).into_iter();
+        reasons
+            .map(|(_, lease, reasons)| (lease, reasons))
+            .collect()
+    }
+
+    /// Why the oldest requests wait, at most `most`.
+    pub(super) fn reasons_of_first(&self, most: usize) -> Vec<(QueuePlace, LeaseId, Reasons)> {
         let order = self.queue.fair_order();
         let ranks: HashMap<QueuePlace, usize> = order.zip(0..).collect();
+        let last_end = self.last_end();
         let mut of_users = HashMap::new();
-        let mut reasons = HashMap::new();
-        for (place, waiting) in self.queue.iter() {
+        let mut reasons = Vec::new();
+        for (older, (place, waiting)) in self.queue.iter().take(most).enumerate() {
             let of_user: &mut usize = of_users.entry(&waiting.demand.party.user).or_default();
             let own = *of_user;
             // Only such requests come before others.
@@ -61,8 +72,11 @@ impl Manager {
                 *of_user += 1;
             }
             let ahead = ranks.get(&place).copied().unwrap_or(0);
-            let of_request = self.reasons_of(place, waiting, own, ahead);
-            reasons.insert(waiting.demand.lease, of_request);
+            let mut of_request = self.reasons_of(place, waiting, own, ahead);
+            if of_request.could_be_served() {
+                of_request.latest = self.latest((place, waiting), older, last_end);
+            }
+            reasons.push((place, waiting.demand.lease, of_request));
         }
         reasons
     }
@@ -84,6 +98,7 @@ impl Manager {
             own,
             ahead,
             aside: self.aside_of(place),
+            latest: None,
         }
     }
 
@@ -97,6 +112,30 @@ impl Manager {
         }
         let within = aside.start(self.now).map(|start| start.since(self.now));
         Aside::Own { ready, of, within }
+    }
+}
+
+impl Reasons {
+    /// Whether the request would be served if all devices of open nodes were free.
+    fn could_be_served(&self) -> bool {
+        self.away.is_none() && self.lacks.is_none() && self.quota.is_none()
+    }
+
+    /// In what time the request is served at the latest, if that is known.
+    #[cfg(test)]
+    pub(super) fn latest(&self) -> Option<Span> {
+        self.latest
+    }
+
+    /// The reasons without times that pass, to be compared with later ones.
+    pub(super) fn without_times(&self) -> Reasons {
+        let mut reasons = self.clone();
+        reasons.latest = None;
+        reasons.away = self.away.map(|_| Span(0));
+        if let Aside::Own { within, .. } = &mut reasons.aside {
+            *within = None;
+        }
+        reasons
     }
 }
 
@@ -130,10 +169,13 @@ impl fmt::Display for Reasons {
             )),
         }
         texts.extend(self.aside.text());
-        match texts.is_empty() {
-            true => f.write_str("the devices are in use"),
-            false => f.write_str(&texts.join("; ")),
+        if texts.is_empty() {
+            texts.push("the devices are in use".to_owned());
         }
+        if let Some(latest) = self.latest {
+            texts.push(format!("served in {} s at the latest", seconds(latest)));
+        }
+        f.write_str(&texts.join("; "))
     }
 }
 

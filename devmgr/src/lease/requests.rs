@@ -306,8 +306,8 @@ impl Manager {
     }
 }
 
-/// Number of waiting requests, from the oldest on, whose shortfall is computed.
-const MOST_SHORTFALLS: usize = 1000;
+/// Number of waiting requests, from the oldest on, whose shortfall and reasons are reported.
+const MOST_EXPLAINED: usize = 1000;
 /// Maximum number of a user's waiting requests that name single devices. Each of them is checked against
 /// all devices again and again; other requests are checked against the few classes of devices.
 const NAMING: usize = 16;
@@ -396,6 +396,7 @@ impl Manager {
             stored: demand.wait,
             // No client has position 0, so the first report is always a change.
             told: (0, None),
+            told_reasons: None,
         };
         self.leases.insert(demand.lease, Standing::Waiting(place));
         self.queue.insert(place, user, waiting);
@@ -513,34 +514,50 @@ impl Manager {
             position: self.queue.before(place) as u32 + 1,
             of: self.queue.len() as u32,
             shortfall: demand.and_then(|of| self.shortfall_of_open(&of.devices)),
+            // The next report of positions has them.
+            reasons: None,
         }
     }
 
-    /// Tells waiting clients their position and what they lack, where that has changed.
+    /// Tells waiting clients their position, what they lack, and why they wait, where that has changed.
     pub(super) fn tell_positions(&mut self) {
         self.update_totals(true);
         let shortfalls = self.shortfalls();
-        let of = self.queue.len() as u32;
-        let mut told = Vec::new();
-        for (position, (_, waiting)) in (1..).zip(self.queue.iter_mut()) {
+        let mut changed = BTreeSet::new();
+        for (position, (place, waiting)) in (1..).zip(self.queue.iter_mut()) {
             let shortfall = shortfalls.get(&waiting.demand.devices);
             if (waiting.told.0, waiting.told.1.as_ref()) != (position, shortfall) {
                 waiting.told = (position, shortfall.cloned());
-                // An absent client has no stream. It gets its position when it returns.
-                if waiting.away.is_none() {
-                    told.push((waiting.demand.lease, waiting.told.clone()));
-                }
+                changed.insert(place);
             }
         }
-        for (lease, (position, shortfall)) in told {
-            self.tell(
-                lease,
-                Outcome::Waiting {
-                    position,
-                    of,
-                    shortfall,
-                },
-            );
+        // After the shortfalls, which are among the reasons.
+        let mut reasons = BTreeMap::new();
+        for (place, _, of) in self.reasons_of_first(MOST_EXPLAINED) {
+            let told = Some(of.without_times());
+            if let Some(waiting) = self.queue.get_mut(place)
+                && waiting.told_reasons != told
+            {
+                waiting.told_reasons = told;
+                changed.insert(place);
+            }
+            reasons.insert(place, of);
+        }
+        let of = self.queue.len() as u32;
+        for place in changed {
+            // An absent client has no stream. It gets its position when it returns.
+            let present = self.queue.get(place).filter(|of| of.away.is_none());
+            let Some(waiting) = present else {
+                continue;
+            };
+            let (position, shortfall) = waiting.told.clone();
+            let outcome = Outcome::Waiting {
+                position,
+                of,
+                shortfall,
+                reasons: reasons.remove(&place),
+            };
+            self.tell(waiting.demand.lease, outcome);
         }
     }
 
@@ -548,7 +565,7 @@ impl Manager {
     fn shortfalls(&mut self) -> BTreeMap<DeviceRequest, Shortfall> {
         let asked = self.queue.iter().map(|(_, of)| of.demand.clone());
         // Each shortfall counts devices of the whole cluster. Clients further back get their position only.
-        let asked: Vec<_> = asked.take(MOST_SHORTFALLS).collect();
+        let asked: Vec<_> = asked.take(MOST_EXPLAINED).collect();
         let mut looked_at = BTreeSet::new();
         let mut shortfalls = BTreeMap::new();
         for demand in &asked {

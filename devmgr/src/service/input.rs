@@ -14,7 +14,8 @@ use crate::identity::{Caller, IdentityChange, NotChanged, NotKnown};
 use crate::inventory::limits::TooMuch;
 use crate::inventory::{DeviceId, NodeId};
 use crate::lease::{
-    Event, Joined, LeaseId, MOST_NODES, NewRequest, NotForgotten, Outcome, Refused, Shortfall,
+    Event, Joined, LeaseId, MOST_NODES, NewRequest, NotForgotten, Outcome, Reasons, Refused,
+    Shortfall,
 };
 use crate::policy::UserName;
 
@@ -320,6 +321,7 @@ pub(crate) enum News {
         position: u32,
         of: u32,
         shortfall: Option<Shortfall>,
+        reasons: Option<Reasons>,
     },
     Granted(causeway_proto::manager::Granted),
     Refused(Refused),

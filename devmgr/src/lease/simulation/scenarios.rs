@@ -158,6 +158,34 @@ fn a_listing_says_in_numbers_why_each_request_waits() {
 }
 
 #[test]
+fn the_time_of_the_service_is_told_where_limits_bound_it() {
+    let mut world = gpus(&[1]);
+    let holder = world.ask(0, "1", Some(Span::seconds(300)));
+    let (first, second) = (world.ask(1, "1", None), world.ask(2, "1", None));
+    let of = |world: &World, lease: &LeaseId| world.manager.reasons()[lease].to_string();
+    assert_eq!(of(&world, &first), "the devices are in use");
+    assert_eq!(world.manager.head(), None);
+    world.live(40);
+    // The head's device is free with the lease, and in 7 s more. Nothing bounds the lease that the head gets.
+    let told = "the devices are in use; served in 267 s at the latest";
+    assert_eq!(of(&world, &first), told);
+    let not_told = "the request of 1 user comes first by the fair order";
+    assert_eq!(of(&world, &second), not_told);
+    world.manager.policy.longest_lease = Some(Span::seconds(600));
+    let told = of(&world, &second);
+    assert!(told.ends_with("; served in 1214 s at the latest"), "{told}");
+    world.give_back(holder);
+    assert!(world.holds(first));
+    let told = of(&world, &second);
+    // The policy limits the lease of the head before.
+    assert_eq!(
+        told,
+        "the devices are in use; served in 607 s at the latest"
+    );
+    assert_eq!(world.manager.head().map(|head| head.late), Some(Span(0)));
+}
+
+#[test]
 fn what_is_set_aside_goes_to_those_who_are_gone_in_time() {
     let mut world = gpus(&[2]);
     let long = world.ask(0, "1", Some(Span::seconds(300)));
@@ -413,6 +441,7 @@ proptest! {
     ) {
         const SHAPES: [&str; 4] = ["1", "2", "2; same-node", "1; spread"];
         let mut world = gpus(&[3, 2]);
+        world.manager.policy.longest_lease = Some(Span::seconds(LONGEST));
         for (user, shape, limit) in before {
             world.ask(user, SHAPES[shape], Some(Span::seconds(limit)));
         }
@@ -424,7 +453,14 @@ proptest! {
         let bound = timing.patience.0 + (older + 1) * (LONGEST * 1000 + timing.acknowledge.0);
         let mut at = 0;
         let mut served = world.holds(large);
+        let mut latest = Time(u64::MAX);
         while !served && world.time.since(start).0 <= bound {
+            // Each time that was ever told has to hold.
+            let told = world.manager.reasons().get(&large).and_then(Reasons::latest);
+            let told = told.ok_or_else(|| TestCaseError::fail("no time is told"))?;
+            latest = latest.min(world.time.after(told));
+            prop_assert!(world.time <= latest, "{:?} after {latest:?}", world.time);
+            prop_assert!(world.manager.head().is_none_or(|head| head.late == Span(0)));
             let (user, shape, limit, wait, span) = after[at % after.len()];
             at += 1;
             let mut new = world.new_request(user, SHAPES[shape]);

@@ -171,11 +171,13 @@ impl Owner {
                 position,
                 of,
                 shortfall,
+                reasons,
             } => (
                 News::Waiting {
                     position,
                     of,
                     shortfall,
+                    reasons,
                 },
                 false,
             ),
