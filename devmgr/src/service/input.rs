@@ -8,6 +8,7 @@ use causeway_proto::control::{Client, DeviceUse};
 use causeway_proto::manager::{Heartbeat, HostLoad, NodeShare, ToNode};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::book::Sight;
 use crate::identity::{Caller, IdentityChange, NotChanged, NotKnown};
@@ -341,6 +342,8 @@ pub(crate) struct Watcher {
     pub(crate) caller: Caller,
     /// Whether the client waits in the queue. Then it waits for a failing store too.
     pub(crate) waits: bool,
+    /// When the request was made. `None`: its client was told of the lease.
+    pub(crate) asked: Option<Instant>,
     news: watch::Sender<News>,
 }
 
@@ -351,6 +354,7 @@ impl Watcher {
             id: WatcherId::fresh(),
             caller,
             waits,
+            asked: Some(Instant::now()),
             news,
         };
         (watcher, heard)
