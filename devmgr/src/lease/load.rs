@@ -52,6 +52,7 @@ impl Manager {
             durable_epoch: rows.epochs,
             aside: None,
             head: None,
+            reasons_due: calendar.time,
             awaited: rows.nodes.iter().map(|row| row.node).collect(),
             settling: false,
             unchecked: BTreeSet::new(),

@@ -53,6 +53,8 @@ pub struct Manager {
     pub(super) aside: Option<Aside>,
     /// The head of the queue, for monitoring.
     pub(super) head: Option<Head>,
+    /// When changed reasons are reported again.
+    pub(super) reasons_due: Time,
     /// Known nodes that have not joined since the start. Their devices are unknown.
     pub(super) awaited: BTreeSet<NodeId>,
     /// Whether the start phase is on, in which requests that do not fit are not refused yet.

@@ -17,10 +17,12 @@ use super::event::NewRequest;
 use super::holding::{PartState, Phase, Queued, Waiting};
 use super::id::LeaseId;
 use super::manager::{HeldBack, Manager, Standing};
+use super::reasons::Reasons;
 use super::shortfall::Shortfall;
 use crate::inventory::{Level, NodeId, SelectionError, Unit};
 use crate::policy::UserName;
 use crate::policy::queue::QueuePlace;
+use crate::time::Span;
 
 impl Manager {
     pub(super) fn request(&mut self, new: NewRequest) {
@@ -173,6 +175,8 @@ impl Manager {
             && let Some(waiting) = self.queue.get_mut(place)
         {
             waiting.away = None;
+            // The new stream has not been told.
+            waiting.told_reasons = None;
             self.show(place);
             self.arm_waiting(place);
             self.chance = true;
@@ -308,6 +312,8 @@ impl Manager {
 
 /// Number of waiting requests, from the oldest on, whose shortfall and reasons are reported.
 const MOST_EXPLAINED: usize = 1000;
+/// Changed reasons are reported with each of so many reports of positions.
+const REASONS_EVERY: u64 = 10;
 /// Maximum number of a user's waiting requests that name single devices. Each of them is checked against
 /// all devices again and again; other requests are checked against the few classes of devices.
 const NAMING: usize = 16;
@@ -532,17 +538,8 @@ impl Manager {
             }
         }
         // After the shortfalls, which are among the reasons.
-        let mut reasons = BTreeMap::new();
-        for (place, _, of) in self.reasons_of_first(MOST_EXPLAINED) {
-            let told = Some(of.without_times());
-            if let Some(waiting) = self.queue.get_mut(place)
-                && waiting.told_reasons != told
-            {
-                waiting.told_reasons = told;
-                changed.insert(place);
-            }
-            reasons.insert(place, of);
-        }
+        let mut reasons = self.reasons_to_tell();
+        changed.extend(reasons.keys());
         let of = self.queue.len() as u32;
         for place in changed {
             // An absent client has no stream. It gets its position when it returns.
@@ -559,6 +556,34 @@ impl Manager {
             };
             self.tell(waiting.demand.lease, outcome);
         }
+    }
+
+    /// The reasons that are to be reported now: those of new requests, and now and then those that have changed.
+    fn reasons_to_tell(&mut self) -> BTreeMap<QueuePlace, Reasons> {
+        // Shares change with every grant, and with them the reasons of many requests.
+        let is_due = self.now >= self.reasons_due;
+        let first = || self.queue.iter().take(MOST_EXPLAINED);
+        if !is_due && first().all(|(_, of)| of.told_reasons.is_some()) {
+            return BTreeMap::new();
+        }
+        if is_due {
+            let interval = self.policy.timing.position.0;
+            let next = interval.saturating_mul(REASONS_EVERY);
+            self.reasons_due = self.now.after(Span(next));
+        }
+        let mut reasons = BTreeMap::new();
+        for (place, _, of) in self.reasons_of_first(MOST_EXPLAINED) {
+            let Some(waiting) = self.queue.get_mut(place) else {
+                continue;
+            };
+            let now = of.without_times();
+            let is_new = waiting.told_reasons.as_ref() != Some(&now);
+            if is_new && (is_due || waiting.told_reasons.is_none()) {
+                waiting.told_reasons = Some(now);
+                reasons.insert(place, of);
+            }
+        }
+        reasons
     }
 
     /// The shortfalls of waiting requests, by the devices requested.

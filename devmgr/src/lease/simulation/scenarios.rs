@@ -186,6 +186,55 @@ fn the_time_of_the_service_is_told_where_limits_bound_it() {
 }
 
 #[test]
+fn reasons_are_told_once_to_each_stream_and_changed_ones_now_and_then() {
+    let mut world = gpus(&[1]);
+    let holder = world.ask(0, "1", None);
+    let first = world.ask(1, "1", None);
+    let told = |world: &mut World, seconds: u64| -> Vec<(LeaseId, String)> {
+        let end = world.time.after(Span::seconds(seconds));
+        let mut told = Vec::new();
+        while world.time < end {
+            let now = world.time.after(Span::seconds(1));
+            world.time = now;
+            let step = world.manager.handle(now, Event::Tick);
+            for action in step.actions {
+                if let Action::Tell {
+                    lease,
+                    outcome:
+                        Outcome::Waiting {
+                            reasons: Some(why), ..
+                        },
+                } = action
+                {
+                    told.push((lease, why.to_string()));
+                }
+            }
+        }
+        told
+    };
+    let in_use = "the devices are in use".to_owned();
+    assert_eq!(told(&mut world, 5), [(first, in_use.clone())]);
+    // A new request is told why at once. It does not change why the first one waits.
+    let second = world.ask(1, "1", None);
+    let own = "1 earlier request of the same user comes first".to_owned();
+    assert_eq!(told(&mut world, 2), [(second, own)]);
+    let user = UserName::from("u1");
+    world.event(Event::Release { lease: first, user });
+    let changed = told(&mut world, 15);
+    assert_eq!(changed, [(second, in_use.clone())]);
+    // The client comes back over another stream.
+    world.event(Event::RequestLost { lease: second });
+    let again = NewRequest {
+        lease: second,
+        ..world.new_request(1, "1")
+    };
+    world.event(Event::Request(again));
+    assert_eq!(told(&mut world, 3), [(second, in_use)]);
+    world.give_back(holder);
+    assert!(world.holds(second));
+}
+
+#[test]
 fn what_is_set_aside_goes_to_those_who_are_gone_in_time() {
     let mut world = gpus(&[2]);
     let long = world.ask(0, "1", Some(Span::seconds(300)));
