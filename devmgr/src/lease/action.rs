@@ -158,7 +158,7 @@ pub enum Outcome {
         /// The devices that the request lacks, regardless of other requests.
         shortfall: Option<Shortfall>,
         /// Why the request waits. `None`: a later report says so.
-        reasons: Option<Reasons>,
+        reasons: Option<Box<Reasons>>,
     },
     /// Granted; the client has to confirm it.
     Reserved(Granted),

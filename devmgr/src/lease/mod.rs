@@ -19,7 +19,6 @@ mod forgetting;
 mod grants;
 mod holding;
 pub mod id;
-mod latest;
 mod load;
 mod manager;
 mod moving;
@@ -31,6 +30,7 @@ mod shortfall;
 #[cfg(test)]
 mod simulation;
 mod view;
+mod waits;
 
 pub use action::{
     Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step, UnitsMoved,
@@ -39,9 +39,8 @@ pub use change::{Change, Rows};
 pub use event::{Event, GrantReport, Joined, MoveResult, NewRequest, ServedGrant};
 pub use forgetting::{MOST_NODES, NotForgotten};
 pub use id::{Epoch, LeaseId};
-pub use latest::HeadView;
 pub use manager::Manager;
 pub use moving::Departure;
-pub use reasons::Reasons;
+pub use reasons::{HeadView, Reasons};
 pub use shortfall::{Detail, Shortfall};
 pub use view::{LeaseState, LeaseView};

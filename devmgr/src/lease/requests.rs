@@ -552,7 +552,7 @@ impl Manager {
                 position,
                 of,
                 shortfall,
-                reasons: reasons.remove(&place),
+                reasons: reasons.remove(&place).map(Box::new),
             };
             self.tell(waiting.demand.lease, outcome);
         }

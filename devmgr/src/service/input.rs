@@ -322,7 +322,7 @@ pub(crate) enum News {
         position: u32,
         of: u32,
         shortfall: Option<Shortfall>,
-        reasons: Option<Reasons>,
+        reasons: Option<Box<Reasons>>,
     },
     Granted(causeway_proto::manager::Granted),
     Refused(Refused),

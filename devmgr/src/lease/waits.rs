@@ -1,34 +1,87 @@
-//! By when waiting requests are served at the latest, if time limits bound it.
+//! Finds out why requests wait, and by when they are served at the latest.
 //!
-//! The proof is in [`serving`](super::serving). The manager bases no decision on these times. Invariant: a time is
-//! known only if every lease on open nodes has a time limit. It holds as long as the request could be served, the nodes
-//! stay, and they release units in time.
+//! The proof of the times is in [`serving`](super::serving). The manager bases no decision on reasons or times. Invariant:
+//! a time is known only if every lease on open nodes has a time limit. It holds as long as the request could be served, the
+//! nodes stay, and they release units in time.
+
+use std::collections::HashMap;
 
 use super::holding::{Holding, PartState, Waiting};
+use super::id::LeaseId;
 use super::manager::Manager;
 use super::nodes::Node;
+use super::reasons::{Aside, Head, HeadView, Reasons};
 use crate::inventory::NodeId;
 use crate::policy::queue::QueuePlace;
-use crate::time::{Span, Time, Wall};
-
-/// The head of the queue, which no free units sufficed for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Head {
-    place: QueuePlace,
-    /// When it is served at the latest.
-    by: Option<Time>,
-}
-
-/// The head of the queue, for monitoring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeadView {
-    /// When the request was made.
-    pub since: Wall,
-    /// For how long it should have been served.
-    pub late: Span,
-}
+use crate::time::{Span, Time};
 
 impl Manager {
+    /// Returns why each request in the queue waits.
+    #[must_use]
+    pub fn reasons(&self) -> HashMap<LeaseId, Reasons> {
+        let reasons = self.reasons_of_first(usize::MAX).into_iter();
+        reasons
+            .map(|(_, lease, reasons)| (lease, reasons))
+            .collect()
+    }
+
+    /// Why the oldest requests wait, at most `most`.
+    pub(super) fn reasons_of_first(&self, most: usize) -> Vec<(QueuePlace, LeaseId, Reasons)> {
+        let order = self.queue.fair_order();
+        let ranks: HashMap<QueuePlace, usize> = order.zip(0..).collect();
+        let last_end = self.last_end();
+        let mut of_users = HashMap::new();
+        let mut reasons = Vec::new();
+        for (older, (place, waiting)) in self.queue.iter().take(most).enumerate() {
+            let of_user: &mut usize = of_users.entry(&waiting.demand.party.user).or_default();
+            let own = *of_user;
+            // Only such requests come before others.
+            if waiting.away.is_none() && !self.hopeless.contains_key(&place) {
+                *of_user += 1;
+            }
+            let ahead = ranks.get(&place).copied().unwrap_or(0);
+            let mut of_request = self.reasons_of(place, waiting, own, ahead);
+            if of_request.could_be_served() {
+                of_request.latest = self.latest((place, waiting), older, last_end);
+            }
+            reasons.push((place, waiting.demand.lease, of_request));
+        }
+        reasons
+    }
+
+    fn reasons_of(
+        &self,
+        place: QueuePlace,
+        waiting: &Waiting,
+        own: usize,
+        ahead: usize,
+    ) -> Reasons {
+        let away = waiting.away.map(|until| until.since(self.now));
+        let refused = self.room(&waiting.demand).err();
+        let in_the_way = |why| self.quota_in_the_way(&waiting.demand, why);
+        Reasons {
+            away,
+            lacks: waiting.told.1.clone(),
+            quota: refused.map(in_the_way),
+            own,
+            ahead,
+            aside: self.aside_of(place),
+            latest: None,
+        }
+    }
+
+    fn aside_of(&self, place: QueuePlace) -> Aside {
+        let Some(aside) = &self.aside else {
+            return Aside::Nothing;
+        };
+        let (ready, of) = aside.count();
+        if aside.place != place {
+            return Aside::Older { of };
+        }
+        let within = aside.start(self.now).map(|start| start.since(self.now));
+        Aside::Own { ready, of, within }
+    }
+
     /// The request that has waited longest of those that could be served. `None`: no request has waited for longer than
     /// `Timing::patience`.
     #[must_use]
