@@ -106,8 +106,8 @@ impl Manager {
         &self.address
     }
 
-    /// One of the manager's counters, from its metrics.
-    pub(crate) fn counter(&self, name: &str) -> io::Result<u64> {
+    /// One of the manager's counters, from its metrics; with labels, its only sample.
+    pub(crate) fn counter(&self, name: &str) -> io::Result<f64> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         write!(
@@ -116,8 +116,12 @@ impl Manager {
         )?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
-        let mut values = text.lines().filter_map(|line| line.strip_prefix(name));
-        let value = values.find_map(|value| value.trim().parse().ok());
+        let samples = text.lines().filter_map(|line| line.strip_prefix(name));
+        let is_whole = |rest: &&str| rest.starts_with(['{', ' ']);
+        let mut values = samples
+            .filter(is_whole)
+            .filter_map(|rest| rest.rsplit(' ').next());
+        let value = values.find_map(|value| value.parse().ok());
         value.ok_or_else(|| io::Error::other(format!("the manager has no counter {name}")))
     }
 

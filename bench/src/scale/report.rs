@@ -79,9 +79,9 @@ impl Commits {
     /// All transactions so far.
     pub(super) fn of(manager: &Manager) -> io::Result<Commits> {
         Ok(Commits {
-            count: manager.counter("causeway_manager_commits_total")?,
-            grants: manager.counter("causeway_manager_grants_total")?,
-            microseconds: manager.counter("causeway_manager_commit_microseconds_total")?,
+            count: manager.counter("causeway_manager_commit_seconds_count")? as u64,
+            grants: manager.counter("causeway_manager_grants_total")? as u64,
+            microseconds: (manager.counter("causeway_manager_commit_seconds_sum")? * 1e6) as u64,
         })
     }
 

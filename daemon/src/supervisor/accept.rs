@@ -17,6 +17,7 @@ use bytes::Bytes;
 use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Verdict};
 use causeway_security::{NotSecured, ServerTls, TLS_HANDSHAKE, secure};
 use causeway_serving::admission::{Admission, Permit};
+use causeway_serving::counts::Reasons;
 use causeway_serving::gate::{Connection, Full, Peer, Places, Port, Standing};
 use causeway_serving::refusal;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,7 +25,6 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 
 use super::authentication;
-use super::counts::Reasons;
 use super::node_service::ControlConnections;
 use super::opening::{self, Opening};
 use super::workers::Workers;

@@ -54,6 +54,7 @@ use std::time::Instant;
 
 use causeway_lane::Place;
 use causeway_serving::admission::Admission;
+use causeway_serving::counts::Reasons;
 use causeway_serving::gate::Places;
 use causeway_serving::services::NotReflected;
 use causeway_serving::watched::Listener;
@@ -66,7 +67,7 @@ use accept::Acceptor;
 use announcer::Announcer;
 use builds::Builds;
 use cards::Cards;
-use counts::{Reasons, Refusals};
+use counts::Refusals;
 use description::Description;
 use domains::{BadGroup, Domains};
 use inventory::InventoryCache;
@@ -353,6 +354,7 @@ impl Node {
                 refused,
                 not_opened: refusals,
                 started,
+                certificate: self.settings.security.certificate.clone(),
             }));
         }
         if let Some(certificate) = &self.settings.security.certificate {

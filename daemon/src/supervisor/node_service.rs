@@ -263,12 +263,16 @@ impl Node for NodeService {
 
 impl NodeService {
     async fn open(&self, request: Request<OpenSessionRequest>) -> Result<OpenSessionReply, Status> {
+        let begun = Instant::now();
         let user = caller(&request)?;
         let holder = holder(&user, &request);
         self.check_version(request.get_ref().wire_version)?;
         self.let_in(&request, &request.get_ref().credential, &user)?;
         let request = request.into_inner();
-        let opening = self.opening(&request, &user, &holder).await?;
+        let opening = Opening {
+            begun: Some(begun),
+            ..self.opening(&request, &user, &holder).await?
+        };
         let (granted, restart) = (opening.away, opening.restart.max(opening.moves));
         let reexecutes = opening.checkpoint.is_some();
         let is_refused = request.reexecute && !reexecutes;
@@ -358,6 +362,7 @@ impl NodeService {
             leased,
             domain,
             claim,
+            begun: None,
         })
     }
 

@@ -5,15 +5,18 @@
 //! Invariant: metrics contain counts only and no names of users.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::control::DeviceUse;
-use causeway_serving::exposition::{ConstGauge, Registry, Samples, Seconds, Total};
+use causeway_security::OwnCertificate;
+use causeway_serving::counts::Reasons;
+use causeway_serving::exposition::{
+    ConstGauge, Registry, Samples, Seconds, Total, by_reason, certificate_end,
+};
 use causeway_serving::watched::Watched;
 
-use super::counts::{Reasons, Refusals};
+use super::counts::Refusals;
 use super::managed::Managed;
 use super::readiness::Readiness;
 use super::workers::Workers;
@@ -33,6 +36,8 @@ pub(super) struct Watch {
     /// Sessions that were not opened, by reason.
     pub(super) not_opened: Arc<Refusals>,
     pub(super) started: Instant,
+    /// The daemon's own certificate, with TLS.
+    pub(super) certificate: Option<OwnCertificate>,
 }
 
 impl Watched for Watch {
@@ -75,6 +80,7 @@ impl Watch {
         ] {
             registry.register(name, help, ConstGauge::new(value));
         }
+        certificate_end(self.certificate.as_ref(), registry);
         registry.register(
             "handshakes_refused_total",
             "Connections that were not served",
@@ -112,6 +118,16 @@ impl Watch {
                 counts.spares as u64,
             ),
             (
+                "workers_spare_target",
+                "Worker processes without a session that the daemon keeps",
+                self.workers.spare_target().into(),
+            ),
+            (
+                "hosts",
+                "Worker processes for several sessions",
+                counts.hosts as u64,
+            ),
+            (
                 "workers_stuck",
                 "Worker processes that were killed and have not ended",
                 counts.stuck as u64,
@@ -142,6 +158,11 @@ impl Watch {
             Samples::from_iter(warm),
         );
         self.tell_hosts(registry);
+        registry.register(
+            "session_open_seconds",
+            "Time from the request for a session until its worker has the client's command connection",
+            self.workers.openings(),
+        );
         registry.register(
             "sessions_opened_total",
             "Sessions opened",
@@ -292,13 +313,4 @@ fn tell_devices(uses: &[DeviceUse], registry: &mut Registry) {
             registry.register(name, help, Samples::from_iter(samples));
         }
     }
-}
-
-type ByReason = Samples<[(&'static str, &'static str); 1], Total>;
-
-fn by_reason(counts: BTreeMap<&'static str, u64>) -> ByReason {
-    let counts = counts.into_iter();
-    counts
-        .map(|(reason, count)| ([("reason", reason)], Total(count)))
-        .collect()
 }

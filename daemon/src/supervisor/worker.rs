@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_serving::exposition::Histogram;
 use checkpoint::CheckpointOfWorker;
 pub(super) use checkpoint::SealedFile;
 use parking_lot::Mutex;
@@ -57,6 +58,8 @@ pub(super) struct Worker {
     /// The user whose builds the worker gets and stores.
     user: OnceLock<Owner>,
     is_connected: AtomicBool,
+    /// When the session was requested, and where the time from then on is counted once its client has connected.
+    opening: Mutex<Option<(Instant, Histogram)>>,
     /// Set when the worker was killed because it did not end after its client.
     unresponsive: AtomicBool,
     stuck: AtomicBool,
@@ -155,6 +158,7 @@ impl Worker {
             serves: OnceLock::new(),
             user: OnceLock::new(),
             is_connected: AtomicBool::new(false),
+            opening: Mutex::default(),
             unresponsive: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             displaced: AtomicBool::new(false),
@@ -244,6 +248,19 @@ impl Worker {
         let _ = self.waits.set(waits);
         let _ = self.user.set(user);
         self.asked_more.notify_one();
+    }
+
+    /// Counts in `times` how long the opening of the session takes, from `begun` until the worker has the client's
+    /// command connection.
+    pub(super) fn time_opening(&self, begun: Instant, times: Histogram) {
+        *self.opening.lock() = Some((begun, times));
+    }
+
+    fn connected(&self) {
+        self.is_connected.store(true, Ordering::Relaxed);
+        if let Some((begun, times)) = self.opening.lock().take() {
+            times.observe(begun.elapsed().as_secs_f64());
+        }
     }
 
     /// Returns whether the client has opened the command connection.

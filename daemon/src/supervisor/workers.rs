@@ -23,12 +23,13 @@ use std::time::{Duration, Instant};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Purpose, Verdict};
 use causeway_security::{Fingerprint, SessionCertificate};
+use causeway_serving::counts::Reasons;
+use causeway_serving::exposition::{Histogram, durations};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use tokio::sync::Notify;
 
 use super::builds::Builds;
-use super::counts::Reasons;
 use super::domains::Domain;
 use super::ended::EndedSessions;
 use super::endings::{ENDINGS, ending, log_end, log_host_end};
@@ -90,6 +91,8 @@ struct Shared {
     ended: Reasons,
     /// Notified when a session has begun whose lease has a part of a device's time.
     timed: Notify,
+    /// How long the opening of each session took.
+    openings: Histogram,
 }
 
 #[derive(Default)]
@@ -299,6 +302,8 @@ pub(super) struct Opening {
     pub(super) claim: Option<Claim>,
     /// Present if the client executes its commands again when the worker dies.
     pub(super) checkpoint: Option<Checkpoint>,
+    /// When the session was requested; `None` if an earlier daemon, or another one, has opened it.
+    pub(super) begun: Option<Instant>,
 }
 
 /// What an admitted session has taken, and what its worker gets.
@@ -347,6 +352,8 @@ pub(super) struct Counts {
     pub(super) warm_in_spares: u64,
     pub(super) warm_in_hosts: u64,
     pub(super) warm_in_sessions: u64,
+    /// Worker processes for several sessions.
+    pub(super) hosts: usize,
     /// All worker processes.
     pub(super) workers: usize,
     /// Worker processes that were killed and still exist.
@@ -380,12 +387,23 @@ impl Workers {
             reaped: Notify::new(),
             ended: Reasons::new(&ENDINGS),
             timed: Notify::new(),
+            openings: durations(-3, 2),
         }))
     }
 
     /// Returns the maximum number of simultaneous sessions.
     pub(super) fn limit(&self) -> u32 {
         self.0.sessions.limit
+    }
+
+    /// Returns the number of spare workers that are kept.
+    pub(super) fn spare_target(&self) -> u32 {
+        self.0.sessions.spare_workers
+    }
+
+    /// Returns how long the opening of each session took.
+    pub(super) fn openings(&self) -> Histogram {
+        self.0.openings.clone()
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -397,6 +415,7 @@ impl Workers {
             warm_in_spares: state.spares.iter().map(|spare| warm(spare)).sum(),
             warm_in_sessions: state.sessions.values().map(|of| warm(&of.worker)).sum(),
             warm_in_hosts: state.hosts.iter().map(|host| warm(&host.worker)).sum(),
+            hosts: state.hosts.len(),
             workers: state.alive.len(),
             stuck: state.alive.values().filter(|of| of.is_stuck()).count(),
             opened: state.opened,
@@ -540,6 +559,9 @@ impl Workers {
             };
             // The lock is still held, so neither a connection of the client nor the worker's end finds the
             // session missing.
+            if let Some(begun) = opening.begun {
+                worker.time_opening(begun, self.0.openings.clone());
+            }
             state.enter(opening, admitted, worker);
             opened
         };

@@ -60,6 +60,9 @@ async fn a_nodes_health_and_counts_are_told_to_everyone_and_names_to_nobody() {
         "causeway_sessions 1",
         "causeway_sessions_opened_total 1",
         "causeway_workers 1",
+        "causeway_hosts 0",
+        "causeway_workers_spare_target 0",
+        "causeway_session_open_seconds_count 1",
         "causeway_sessions_ended_total{reason=\"closed\"} 0",
         "causeway_commands_total 0",
         "causeway_bulk_bytes_total{with=\"client\",direction=\"sent\"} 0",
@@ -206,6 +209,10 @@ fn with_a_certificate_watchers_may_speak_tls() {
     let answer = String::from_utf8(answer).unwrap();
     assert!(
         answer.contains("causeway_sessions_opened_total 0\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("\ncauseway_certificate_expiry_timestamp_seconds "),
         "{answer}"
     );
     assert!(

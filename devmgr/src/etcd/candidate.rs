@@ -69,6 +69,8 @@ pub struct Standing {
     pub cluster: Option<ClusterId>,
     /// Why this manager, or every manager, cannot lead.
     pub problem: Option<Arc<str>>,
+    /// Whether the latest look at the leader's key has succeeded.
+    pub reaches_etcd: bool,
 }
 
 /// What a manager tells its candidate.
@@ -235,6 +237,10 @@ impl Candidate {
                     });
                 }
                 let fault = looked.err();
+                let reaches = fault.is_none();
+                self.standing.send_if_modified(|standing| {
+                    std::mem::replace(&mut standing.reaches_etcd, reaches) != reaches
+                });
                 self.unreachable = fault.map(|fault| Arc::from(fault.to_string()));
                 self.tell_problem();
                 return None;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Change;
 use super::id::{Epoch, LeaseId};
+use super::reasons::Reasons;
 use super::shortfall::{Detail, Shortfall};
 use crate::inventory::{NodeId, Unit};
 use crate::policy::UserName;
@@ -156,6 +157,8 @@ pub enum Outcome {
         of: u32,
         /// The devices that the request lacks, regardless of other requests.
         shortfall: Option<Shortfall>,
+        /// Why the request waits. `None`: a later report says so.
+        reasons: Option<Box<Reasons>>,
     },
     /// Granted; the client has to confirm it.
     Reserved(Granted),

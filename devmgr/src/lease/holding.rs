@@ -16,6 +16,7 @@ use std::sync::Arc;
 use super::action::{EndReason, Granted, Outcome, UnitsMoved};
 use super::event::NewRequest;
 use super::id::Epoch;
+use super::reasons::Reasons;
 use super::shortfall::Shortfall;
 use crate::inventory::{Chosen, NodeId};
 use crate::policy::queue::QueuePlace;
@@ -34,6 +35,8 @@ pub(super) struct Waiting {
     pub(super) stored: bool,
     /// The position and the shortfall that were last reported to the client.
     pub(super) told: (u32, Option<Shortfall>),
+    /// Why the request waits, as it was last reported, without times. `None`: it was not.
+    pub(super) told_reasons: Option<Reasons>,
 }
 
 /// A request's queue state, kept while the request has an offer.

@@ -51,6 +51,8 @@ impl Manager {
             epoch: rows.epochs,
             durable_epoch: rows.epochs,
             aside: None,
+            head: None,
+            reasons_due: calendar.time,
             awaited: rows.nodes.iter().map(|row| row.node).collect(),
             settling: false,
             unchecked: BTreeSet::new(),

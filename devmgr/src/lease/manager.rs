@@ -15,6 +15,7 @@ use super::event::{Event, NewRequest};
 use super::holding::{Holding, Waiting};
 use super::id::{Epoch, LeaseId};
 use super::nodes::Node;
+use super::reasons::Head;
 use super::serving::Aside;
 use crate::inventory::{Cluster, NodeId};
 use crate::policy::ledger::Ledger;
@@ -50,6 +51,10 @@ pub struct Manager {
     pub(super) epoch: Epoch,
     pub(super) durable_epoch: Epoch,
     pub(super) aside: Option<Aside>,
+    /// The head of the queue, for monitoring.
+    pub(super) head: Option<Head>,
+    /// When changed reasons are reported again.
+    pub(super) reasons_due: Time,
     /// Known nodes that have not joined since the start. Their devices are unknown.
     pub(super) awaited: BTreeSet<NodeId>,
     /// Whether the start phase is on, in which requests that do not fit are not refused yet.

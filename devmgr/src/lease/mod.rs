@@ -30,6 +30,7 @@ mod shortfall;
 #[cfg(test)]
 mod simulation;
 mod view;
+mod waits;
 
 pub use action::{
     Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step, UnitsMoved,
@@ -40,6 +41,6 @@ pub use forgetting::{MOST_NODES, NotForgotten};
 pub use id::{Epoch, LeaseId};
 pub use manager::Manager;
 pub use moving::Departure;
-pub use reasons::Reasons;
+pub use reasons::{HeadView, Reasons};
 pub use shortfall::{Detail, Shortfall};
 pub use view::{LeaseState, LeaseView};

@@ -3,36 +3,34 @@
 //! The manager bases no decision on these reasons. Invariant: they consist of numbers and the request's own
 //! conditions. They name no node, user, group or lease, so that any user may read them.
 
-use std::collections::HashMap;
 use std::fmt;
 
-use super::holding::Waiting;
-use super::id::LeaseId;
-use super::manager::Manager;
 use super::shortfall::Shortfall;
 use crate::policy::ledger::InTheWay;
 use crate::policy::queue::QueuePlace;
-use crate::time::Span;
+use crate::time::{Span, Time, Wall};
 
 /// Why a request waits. Several reasons may hold at the same time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reasons {
     /// The client is disconnected; its place is kept for this time.
-    away: Option<Span>,
+    pub(super) away: Option<Span>,
     /// Even free, the devices of open nodes would not suffice.
-    lacks: Option<Shortfall>,
+    pub(super) lacks: Option<Shortfall>,
     /// A quota leaves no room. `None` inside: the quota is not known any more.
-    quota: Option<Option<InTheWay>>,
+    pub(super) quota: Option<Option<InTheWay>>,
     /// Number of earlier requests of the same user, which come first.
-    own: usize,
+    pub(super) own: usize,
     /// Number of users whose requests come first by the fair order.
-    ahead: usize,
-    aside: Aside,
+    pub(super) ahead: usize,
+    pub(super) aside: Aside,
+    /// In what time the request is served at the latest.
+    pub(super) latest: Option<Span>,
 }
 
 /// Devices that are set aside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Aside {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Aside {
     #[default]
     Nothing,
     /// For the request: so many of so many are free, and all of them after this time at the latest.
@@ -45,58 +43,44 @@ enum Aside {
     Older { of: usize },
 }
 
-impl Manager {
-    /// Returns why each request in the queue waits.
-    #[must_use]
-    pub fn reasons(&self) -> HashMap<LeaseId, Reasons> {
-        let order = self.queue.fair_order();
-        let ranks: HashMap<QueuePlace, usize> = order.zip(0..).collect();
-        let mut of_users = HashMap::new();
-        let mut reasons = HashMap::new();
-        for (place, waiting) in self.queue.iter() {
-            let of_user: &mut usize = of_users.entry(&waiting.demand.party.user).or_default();
-            let own = *of_user;
-            // Only such requests come before others.
-            if waiting.away.is_none() && !self.hopeless.contains_key(&place) {
-                *of_user += 1;
-            }
-            let ahead = ranks.get(&place).copied().unwrap_or(0);
-            let of_request = self.reasons_of(place, waiting, own, ahead);
-            reasons.insert(waiting.demand.lease, of_request);
+/// The head of the queue, which no free units sufficed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Head {
+    pub(super) place: QueuePlace,
+    /// When it is served at the latest.
+    pub(super) by: Option<Time>,
+}
+
+/// The head of the queue, for monitoring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadView {
+    /// When the request was made.
+    pub since: Wall,
+    /// For how long it should have been served.
+    pub late: Span,
+}
+
+impl Reasons {
+    /// Whether the request would be served if all devices of open nodes were free.
+    pub(super) fn could_be_served(&self) -> bool {
+        self.away.is_none() && self.lacks.is_none() && self.quota.is_none()
+    }
+
+    /// In what time the request is served at the latest, if that is known.
+    #[cfg(test)]
+    pub(super) fn latest(&self) -> Option<Span> {
+        self.latest
+    }
+
+    /// The reasons without times that pass, to be compared with later ones.
+    pub(super) fn without_times(&self) -> Reasons {
+        let mut reasons = self.clone();
+        reasons.latest = None;
+        reasons.away = self.away.map(|_| Span(0));
+        if let Aside::Own { within, .. } = &mut reasons.aside {
+            *within = None;
         }
         reasons
-    }
-
-    fn reasons_of(
-        &self,
-        place: QueuePlace,
-        waiting: &Waiting,
-        own: usize,
-        ahead: usize,
-    ) -> Reasons {
-        let away = waiting.away.map(|until| until.since(self.now));
-        let refused = self.room(&waiting.demand).err();
-        let in_the_way = |why| self.quota_in_the_way(&waiting.demand, why);
-        Reasons {
-            away,
-            lacks: waiting.told.1.clone(),
-            quota: refused.map(in_the_way),
-            own,
-            ahead,
-            aside: self.aside_of(place),
-        }
-    }
-
-    fn aside_of(&self, place: QueuePlace) -> Aside {
-        let Some(aside) = &self.aside else {
-            return Aside::Nothing;
-        };
-        let (ready, of) = aside.count();
-        if aside.place != place {
-            return Aside::Older { of };
-        }
-        let within = aside.start(self.now).map(|start| start.since(self.now));
-        Aside::Own { ready, of, within }
     }
 }
 
@@ -130,10 +114,13 @@ impl fmt::Display for Reasons {
             )),
         }
         texts.extend(self.aside.text());
-        match texts.is_empty() {
-            true => f.write_str("the devices are in use"),
-            false => f.write_str(&texts.join("; ")),
+        if texts.is_empty() {
+            texts.push("the devices are in use".to_owned());
         }
+        if let Some(latest) = self.latest {
+            texts.push(format!("served in {} s at the latest", seconds(latest)));
+        }
+        f.write_str(&texts.join("; "))
     }
 }
 

@@ -17,10 +17,12 @@ use super::event::NewRequest;
 use super::holding::{PartState, Phase, Queued, Waiting};
 use super::id::LeaseId;
 use super::manager::{HeldBack, Manager, Standing};
+use super::reasons::Reasons;
 use super::shortfall::Shortfall;
 use crate::inventory::{Level, NodeId, SelectionError, Unit};
 use crate::policy::UserName;
 use crate::policy::queue::QueuePlace;
+use crate::time::Span;
 
 impl Manager {
     pub(super) fn request(&mut self, new: NewRequest) {
@@ -173,6 +175,8 @@ impl Manager {
             && let Some(waiting) = self.queue.get_mut(place)
         {
             waiting.away = None;
+            // The new stream has not been told.
+            waiting.told_reasons = None;
             self.show(place);
             self.arm_waiting(place);
             self.chance = true;
@@ -306,8 +310,10 @@ impl Manager {
     }
 }
 
-/// Number of waiting requests, from the oldest on, whose shortfall is computed.
-const MOST_SHORTFALLS: usize = 1000;
+/// Number of waiting requests, from the oldest on, whose shortfall and reasons are reported.
+const MOST_EXPLAINED: usize = 1000;
+/// Changed reasons are reported with each of so many reports of positions.
+const REASONS_EVERY: u64 = 10;
 /// Maximum number of a user's waiting requests that name single devices. Each of them is checked against
 /// all devices again and again; other requests are checked against the few classes of devices.
 const NAMING: usize = 16;
@@ -396,6 +402,7 @@ impl Manager {
             stored: demand.wait,
             // No client has position 0, so the first report is always a change.
             told: (0, None),
+            told_reasons: None,
         };
         self.leases.insert(demand.lease, Standing::Waiting(place));
         self.queue.insert(place, user, waiting);
@@ -513,42 +520,77 @@ impl Manager {
             position: self.queue.before(place) as u32 + 1,
             of: self.queue.len() as u32,
             shortfall: demand.and_then(|of| self.shortfall_of_open(&of.devices)),
+            // The next report of positions has them.
+            reasons: None,
         }
     }
 
-    /// Tells waiting clients their position and what they lack, where that has changed.
+    /// Tells waiting clients their position, what they lack, and why they wait, where that has changed.
     pub(super) fn tell_positions(&mut self) {
         self.update_totals(true);
         let shortfalls = self.shortfalls();
-        let of = self.queue.len() as u32;
-        let mut told = Vec::new();
-        for (position, (_, waiting)) in (1..).zip(self.queue.iter_mut()) {
+        let mut changed = BTreeSet::new();
+        for (position, (place, waiting)) in (1..).zip(self.queue.iter_mut()) {
             let shortfall = shortfalls.get(&waiting.demand.devices);
             if (waiting.told.0, waiting.told.1.as_ref()) != (position, shortfall) {
                 waiting.told = (position, shortfall.cloned());
-                // An absent client has no stream. It gets its position when it returns.
-                if waiting.away.is_none() {
-                    told.push((waiting.demand.lease, waiting.told.clone()));
-                }
+                changed.insert(place);
             }
         }
-        for (lease, (position, shortfall)) in told {
-            self.tell(
-                lease,
-                Outcome::Waiting {
-                    position,
-                    of,
-                    shortfall,
-                },
-            );
+        // After the shortfalls, which are among the reasons.
+        let mut reasons = self.reasons_to_tell();
+        changed.extend(reasons.keys());
+        let of = self.queue.len() as u32;
+        for place in changed {
+            // An absent client has no stream. It gets its position when it returns.
+            let present = self.queue.get(place).filter(|of| of.away.is_none());
+            let Some(waiting) = present else {
+                continue;
+            };
+            let (position, shortfall) = waiting.told.clone();
+            let outcome = Outcome::Waiting {
+                position,
+                of,
+                shortfall,
+                reasons: reasons.remove(&place).map(Box::new),
+            };
+            self.tell(waiting.demand.lease, outcome);
         }
+    }
+
+    /// The reasons that are to be reported now: those of new requests, and now and then those that have changed.
+    fn reasons_to_tell(&mut self) -> BTreeMap<QueuePlace, Reasons> {
+        // Shares change with every grant, and with them the reasons of many requests.
+        let is_due = self.now >= self.reasons_due;
+        let first = || self.queue.iter().take(MOST_EXPLAINED);
+        if !is_due && first().all(|(_, of)| of.told_reasons.is_some()) {
+            return BTreeMap::new();
+        }
+        if is_due {
+            let interval = self.policy.timing.position.0;
+            let next = interval.saturating_mul(REASONS_EVERY);
+            self.reasons_due = self.now.after(Span(next));
+        }
+        let mut reasons = BTreeMap::new();
+        for (place, _, of) in self.reasons_of_first(MOST_EXPLAINED) {
+            let Some(waiting) = self.queue.get_mut(place) else {
+                continue;
+            };
+            let now = of.without_times();
+            let is_new = waiting.told_reasons.as_ref() != Some(&now);
+            if is_new && (is_due || waiting.told_reasons.is_none()) {
+                waiting.told_reasons = Some(now);
+                reasons.insert(place, of);
+            }
+        }
+        reasons
     }
 
     /// The shortfalls of waiting requests, by the devices requested.
     fn shortfalls(&mut self) -> BTreeMap<DeviceRequest, Shortfall> {
         let asked = self.queue.iter().map(|(_, of)| of.demand.clone());
         // Each shortfall counts devices of the whole cluster. Clients further back get their position only.
-        let asked: Vec<_> = asked.take(MOST_SHORTFALLS).collect();
+        let asked: Vec<_> = asked.take(MOST_EXPLAINED).collect();
         let mut looked_at = BTreeSet::new();
         let mut shortfalls = BTreeMap::new();
         for demand in &asked {

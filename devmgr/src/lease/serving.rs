@@ -69,11 +69,14 @@ impl Manager {
             return;
         }
         self.update_totals(false);
-        while let Some(place) = self.find_head() {
+        let mut head = self.find_head();
+        while let Some(place) = head {
             if !self.try_head(place) {
                 break;
             }
+            head = self.find_head();
         }
+        self.note_head(head);
         self.serve_in_order();
         if !self.settling {
             self.refuse_held_back();
@@ -287,9 +290,7 @@ impl Manager {
         let Some(demand) = self.queue.get(place).map(|of| of.demand.clone()) else {
             return false;
         };
-        let timing = &self.policy.timing;
-        // Allows for the time to acknowledge the grant, and for one repeated withdrawal.
-        let slack = timing.acknowledge.0.saturating_add(timing.repeat.0);
+        let slack = self.release_time().0;
         let limit = self.room(&demand).ok().and_then(|room| room.limit);
         let end = limit.map(|limit| self.now.after(limit));
         if end.is_none_or(|end| end.0.saturating_add(slack) > start.0) {

@@ -181,6 +181,11 @@ impl Book {
         self.user_of(lease).or_else(waiting)
     }
 
+    /// When a waiting request was made.
+    pub(crate) fn waiting_since(&self, lease: &LeaseId) -> Option<Wall> {
+        Some(self.waiting.get(self.places.get(lease)?)?.since)
+    }
+
     /// Whether a lease or request with this id exists.
     pub(crate) fn knows(&self, lease: &LeaseId) -> bool {
         self.leases.contains_key(lease) || self.places.contains_key(lease)

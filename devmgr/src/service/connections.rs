@@ -25,6 +25,16 @@ use super::watching::Watching;
 use crate::etcd::Tenure;
 use crate::settings::Settings;
 
+/// Labels of the reasons for which connections are refused, as a node has them.
+pub(super) const REASONS: [&str; 6] = [
+    TOO_MANY,
+    "silent",
+    "broken",
+    "tls_is_off",
+    "in_the_clear",
+    "tls",
+];
+const TOO_MANY: &str = "too_many";
 /// Maximum number of connections whose protocol is not known yet, in total and per address.
 const HANDSHAKES: (usize, usize) = (512, 128);
 /// Maximum number of connections over which no caller is authenticated yet, in total and per address.
@@ -67,6 +77,20 @@ enum NotServed {
     Clear,
     #[error(transparent)]
     Full(#[from] Full),
+}
+
+impl NotServed {
+    /// The label under which the error is counted, one of [`REASONS`].
+    fn reason(&self) -> &'static str {
+        match self {
+            NotServed::Silent => "silent",
+            NotServed::Io(_) => "broken",
+            NotServed::Tls(_) => "tls",
+            NotServed::TlsIsOff => "tls_is_off",
+            NotServed::Clear => "in_the_clear",
+            NotServed::Displaced | NotServed::Full(_) => TOO_MANY,
+        }
+    }
 }
 
 /// Loads the TLS settings of the ports.
@@ -208,6 +232,7 @@ async fn listen(
         };
         // Connections that are served are counted elsewhere, so there is always room for a new handshake.
         let Some(mut handshake) = shared.0.handshakes.admit(address.ip()) else {
+            shared.1.refused.count(TOO_MANY);
             continue;
         };
         let (shared, send) = (Arc::clone(shared), send.clone());
@@ -223,7 +248,10 @@ async fn listen(
                 // Fails only when the service has ended.
                 Ok(Some(connection)) => drop(send.send(Ok(connection)).await),
                 Ok(None) => {}
-                Err(error) => tracing::debug!(%address, %error, "a connection was closed"),
+                Err(error) => {
+                    shared.1.refused.count(error.reason());
+                    tracing::debug!(%address, %error, "a connection was closed");
+                }
             }
         });
     }

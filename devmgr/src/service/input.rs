@@ -8,13 +8,15 @@ use causeway_proto::control::{Client, DeviceUse};
 use causeway_proto::manager::{Heartbeat, HostLoad, NodeShare, ToNode};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::book::Sight;
 use crate::identity::{Caller, IdentityChange, NotChanged, NotKnown};
 use crate::inventory::limits::TooMuch;
 use crate::inventory::{DeviceId, NodeId};
 use crate::lease::{
-    Event, Joined, LeaseId, MOST_NODES, NewRequest, NotForgotten, Outcome, Refused, Shortfall,
+    Event, Joined, LeaseId, MOST_NODES, NewRequest, NotForgotten, Outcome, Reasons, Refused,
+    Shortfall,
 };
 use crate::policy::UserName;
 
@@ -320,6 +322,7 @@ pub(crate) enum News {
         position: u32,
         of: u32,
         shortfall: Option<Shortfall>,
+        reasons: Option<Box<Reasons>>,
     },
     Granted(causeway_proto::manager::Granted),
     Refused(Refused),
@@ -339,6 +342,8 @@ pub(crate) struct Watcher {
     pub(crate) caller: Caller,
     /// Whether the client waits in the queue. Then it waits for a failing store too.
     pub(crate) waits: bool,
+    /// When the request was made. `None`: its client was told of the lease.
+    pub(crate) asked: Option<Instant>,
     news: watch::Sender<News>,
 }
 
@@ -349,6 +354,7 @@ impl Watcher {
             id: WatcherId::fresh(),
             caller,
             waits,
+            asked: Some(Instant::now()),
             news,
         };
         (watcher, heard)

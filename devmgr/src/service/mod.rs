@@ -7,7 +7,7 @@
 //! - `authentication`: who is calling. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: conversions to
 //!   the wire.
 //! - `reading`: reads the owner's state; `error`: why the manager ends.
-//! - `watching`: `/healthz` and `/metrics`. `first_admin`: the administrator of a manager that has no
+//! - `watching`: `/healthz` and `/metrics`; `surroundings`: the other managers, for these. `first_admin`: the administrator of a manager that has no
 //!   other.
 //! - `offline`: what is done to a store that no manager uses.
 //! - `port`: listeners and services, while roles change. `shared`: a manager among others, over etcd. `standby`:
@@ -35,6 +35,7 @@ mod quotas;
 mod reading;
 mod shared;
 mod standby;
+mod surroundings;
 mod watching;
 mod wire;
 
@@ -172,7 +173,7 @@ impl State {
             "store read"
         );
         let (health, healthy) = watch::channel(Health::default());
-        let counters = Arc::<Counters>::default();
+        let counters = Arc::new(Counters::new(store.is_shared()));
         let store_failure_limit = match store.is_shared() {
             // Without etcd nobody leads, and with it the manager heals by itself.
             true => Span(u64::MAX),

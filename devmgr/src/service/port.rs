@@ -29,6 +29,7 @@ use super::input::Input;
 use super::owner::{INBOX, OwnerEnd};
 use super::pace::{self, Pace};
 use super::shared::Others;
+use super::surroundings::Surroundings;
 use super::watching::{ServedState, Watching};
 use super::{State, admin, leases, nodes, standby};
 use crate::etcd::{Standing, Tenure};
@@ -61,11 +62,13 @@ impl Port {
     /// Binds all addresses. Also returns the addresses, and the one of the separate listener for monitoring.
     pub(super) async fn open(
         settings: &Settings,
-        standing: Option<watch::Receiver<Standing>>,
+        others: Option<Surroundings>,
     ) -> Result<(Port, Vec<SocketAddr>, Option<SocketAddr>), CannotStart> {
         let tls = connections::tls(settings)?;
-        if let Some(files) = &settings.tls {
-            let own = OwnCertificate::load(&files.certificate)?;
+        let own = settings.tls.as_ref();
+        let own = own.map(|files| OwnCertificate::load(&files.certificate));
+        let own = own.transpose()?;
+        if let Some(own) = own.clone() {
             tokio::spawn(causeway_serving::watch_certificate(own));
         }
         let (listeners, addresses) = listen(&settings.listen).await?;
@@ -76,7 +79,7 @@ impl Port {
             tls,
             listeners,
             watchers,
-            watching: Watching::new(standing),
+            watching: Watching::new(others, own),
         };
         Ok((port, addresses, watched_at))
     }
@@ -107,6 +110,7 @@ impl Port {
             owner: inbox.clone(),
             health: state.healthy.clone(),
             counters: state.counters,
+            term: state.term,
         }));
         let identity = Identity::new(state.cluster, state.term, inbox);
         let incoming = Connections::new(

@@ -15,6 +15,7 @@ use super::authentication::wall_now;
 use super::error::CannotStart;
 use super::owner::OwnerEnd;
 use super::port::Port;
+use super::surroundings::Surroundings;
 use super::{RunningManager, State};
 use crate::etcd::{
     Candidate, Etcd, Instruction, Instructions, Lead, Member, Order, Registration, Standing,
@@ -35,7 +36,8 @@ const ANSWERS_FIRST: Duration = Duration::from_millis(50);
 pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningManager, CannotStart> {
     // Bound before the candidate begins, because its address may have a port that is chosen only now.
     let (standing, stands) = watch::channel(Standing::default());
-    let (mut port, addresses, watched_at) = Port::open(settings, Some(stands.clone())).await?;
+    let surroundings = Surroundings::watch(etcd.clone(), stands.clone());
+    let (mut port, addresses, watched_at) = Port::open(settings, Some(surroundings)).await?;
     let address = reached_at(settings, &addresses);
     port.advertise(address.clone());
     let (candidate, orders, instructions) =

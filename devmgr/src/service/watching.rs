@@ -6,19 +6,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use causeway_serving::exposition::{ConstGauge, Registry, Samples, Total};
+use causeway_proto::metadata::Term;
+use causeway_security::OwnCertificate;
+use causeway_serving::counts::Reasons;
+use causeway_serving::exposition::{
+    ConstGauge, Histogram, Registry, Samples, Seconds, Total, by_reason, certificate_end, durations,
+};
 use causeway_serving::watched::Watched;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-use super::book::Book;
+use super::book::{Book, Sight};
+use super::connections::REASONS;
 use super::input::Input;
 use super::owner::Health;
 use super::reading::read;
+use super::surroundings::Surroundings;
 use crate::etcd::Standing;
+use crate::time::Span;
 
-/// Counters since the start.
-#[derive(Debug, Default)]
+/// Counters since this manager began to serve.
+#[derive(Debug)]
 pub(crate) struct Counters {
     /// Requests for devices received.
     pub(crate) requests: AtomicU64,
@@ -26,24 +34,92 @@ pub(crate) struct Counters {
     pub(crate) granted: AtomicU64,
     /// Leases and requests that ended, for any reason.
     pub(crate) ended: AtomicU64,
-    /// Transactions of the store that succeeded.
-    pub(crate) commits: AtomicU64,
-    /// Microseconds that these took.
-    pub(crate) commit_us: AtomicU64,
     /// Transactions of the store that failed.
     pub(crate) failed_commits: AtomicU64,
+    /// Kind of the store: `etcd` or `file`.
+    store: &'static str,
+    /// How long the transactions that succeeded took.
+    commits: Histogram,
+    /// How long it took from each request until its client was told of a lease or reservation.
+    grants: Histogram,
+    /// How long requests were in the queue.
+    waits: Histogram,
 }
 
 impl Counters {
+    pub(crate) fn new(is_shared: bool) -> Counters {
+        Counters {
+            requests: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            failed_commits: AtomicU64::new(0),
+            store: match is_shared {
+                true => "etcd",
+                false => "file",
+            },
+            commits: durations(-4, 1),
+            grants: durations(-3, 5),
+            waits: durations(-2, 5),
+        }
+    }
+
     pub(crate) fn count(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a transaction that succeeded.
     pub(crate) fn commit(&self, took: Duration) {
-        Self::count(&self.commits);
-        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.commit_us.fetch_add(took, Ordering::Relaxed);
+        self.commits.observe(took.as_secs_f64());
+    }
+
+    /// Counts a request whose client is told of a lease or reservation.
+    pub(crate) fn grant(&self, took: Duration) {
+        self.grants.observe(took.as_secs_f64());
+    }
+
+    /// Counts a request that has left the queue.
+    pub(crate) fn wait(&self, took: Duration) {
+        self.waits.observe(took.as_secs_f64());
+    }
+
+    fn tell(&self, registry: &mut Registry) {
+        for (name, help, counter) in [
+            ("requests_total", "Requests for devices", &self.requests),
+            (
+                "grants_total",
+                "Leases and reservations granted",
+                &self.granted,
+            ),
+            (
+                "leases_ended_total",
+                "Leases and requests that are over",
+                &self.ended,
+            ),
+            (
+                "commits_failed_total",
+                "Failed transactions",
+                &self.failed_commits,
+            ),
+        ] {
+            let count = counter.load(Ordering::Relaxed);
+            registry.register(name, help, Total(count));
+        }
+        let commits = [([("store", self.store)], self.commits.clone())];
+        registry.register(
+            "commit_seconds",
+            "Time of the transactions of the store that succeeded",
+            Samples::from_iter(commits),
+        );
+        registry.register(
+            "request_grant_seconds",
+            "Time from a request until its client was told of a lease or reservation",
+            self.grants.clone(),
+        );
+        registry.register(
+            "queue_wait_seconds",
+            "Time that requests were in the queue, however they left it",
+            self.waits.clone(),
+        );
     }
 }
 
@@ -53,7 +129,11 @@ pub(super) struct Watching {
     /// The state that is served at present. `None`: this manager stands by.
     served: Arc<Mutex<Option<ServedState>>>,
     /// About the other managers, if there are any.
-    standing: Option<watch::Receiver<Standing>>,
+    others: Option<Surroundings>,
+    /// The manager's own certificate, with TLS.
+    certificate: Option<OwnCertificate>,
+    /// Connections that were not served, by reason.
+    pub(super) refused: Arc<Reasons>,
 }
 
 /// What a serving manager shows.
@@ -62,13 +142,19 @@ pub(super) struct ServedState {
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) health: watch::Receiver<Health>,
     pub(super) counters: Arc<Counters>,
+    pub(super) term: Term,
 }
 
 impl Watching {
-    pub(super) fn new(standing: Option<watch::Receiver<Standing>>) -> Watching {
+    pub(super) fn new(
+        others: Option<Surroundings>,
+        certificate: Option<OwnCertificate>,
+    ) -> Watching {
         Watching {
             served: Arc::default(),
-            standing,
+            others,
+            certificate,
+            refused: Arc::new(Reasons::new(&REASONS)),
         }
     }
 
@@ -100,72 +186,85 @@ impl Watched for Watching {
             let health = served.health.borrow();
             return health.problem.as_ref().map(ToString::to_string);
         }
-        let standing = self.standing.as_ref();
-        Some(standing.map_or_else(
+        let others = self.others.as_ref();
+        Some(others.map_or_else(
             || "the device manager is stopping".to_owned(),
-            |standing| standby(&standing.borrow()),
+            |others| standby(&others.standing.borrow()),
         ))
     }
 
     async fn metrics(&self) -> Result<Registry, String> {
-        let Some(served) = self.served() else {
-            let mut registry = Registry::with_prefix("causeway_manager");
-            let serving = ConstGauge::new(0_u64);
-            registry.register("serving", "Whether leases can be granted", serving);
-            return Ok(registry);
+        let served = self.served();
+        let mut registry = match &served {
+            Some(served) => {
+                let gauges = read(&served.owner, gauges).await;
+                gauges.map_err(|status| status.message().to_owned())?
+            }
+            None => Registry::with_prefix("causeway_manager"),
         };
-        let gauges = read(&served.owner, |sight| gauges(sight.book)).await;
-        let mut registry = gauges.map_err(|status| status.message().to_owned())?;
-        let is_serving = served.health.borrow().problem.is_none();
-        let help = "Whether leases can be granted";
-        registry.register("serving", help, ConstGauge::new(u64::from(is_serving)));
-        let counters = &served.counters;
-        for (name, help, counter) in [
-            ("requests_total", "Requests for devices", &counters.requests),
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        let info = Samples::from_iter([(version, ConstGauge::new(1_u64))]);
+        registry.register("info", "The device manager", info);
+        certificate_end(self.certificate.as_ref(), &mut registry);
+        registry.register(
+            "handshakes_refused_total",
+            "Connections that were not served",
+            by_reason(self.refused.all()),
+        );
+        if let Some(others) = &self.others {
+            others.tell(&mut registry);
+        }
+        let term = match (&served, &self.others) {
+            (Some(served), _) => served.term,
+            (None, Some(others)) => others.standing.borrow().met,
+            (None, None) => Term(0),
+        };
+        let is_serving = served.as_ref().is_some_and(|served| {
+            let health = served.health.borrow();
+            health.problem.is_none()
+        });
+        for (name, help, value) in [
             (
-                "grants_total",
-                "Leases and reservations granted",
-                &counters.granted,
+                "serving",
+                "Whether leases can be granted",
+                u64::from(is_serving),
             ),
             (
-                "leases_ended_total",
-                "Leases and requests that are over",
-                &counters.ended,
+                "leader",
+                "Whether this manager leads",
+                u64::from(served.is_some()),
             ),
             (
-                "commits_total",
-                "Transactions of the store",
-                &counters.commits,
-            ),
-            (
-                "commit_microseconds_total",
-                "Time of these transactions",
-                &counters.commit_us,
-            ),
-            (
-                "commits_failed_total",
-                "Failed transactions",
-                &counters.failed_commits,
+                "term",
+                "The term in which this manager leads, or the highest that it has met",
+                term.0,
             ),
         ] {
-            let count = counter.load(Ordering::Relaxed);
-            registry.register(name, help, Total(count));
+            registry.register(name, help, ConstGauge::new(value));
+        }
+        if let Some(served) = &served {
+            served.counters.tell(&mut registry);
         }
         Ok(registry)
     }
 }
 
-fn gauges(book: &Book) -> Registry {
+fn gauges(sight: &Sight<'_>) -> Registry {
+    let book = sight.book;
     let connected = || book.connected.values();
     let devices = connected().map(|node| node.devices.len()).sum();
     let units = connected().flat_map(|node| &node.devices);
     let units = units.map(|of| usize::from(of.shares)).sum();
     let leased = book.leases.values().flat_map(|row| &row.units);
     let leased = leased.map(|(_, units)| units.len()).sum();
+    let memory: u64 = connected()
+        .flat_map(|node| &node.devices)
+        .fold(0, |sum, of| sum.saturating_add(of.memory));
+    let of_leases = book.leases.values().flat_map(|row| &row.units);
+    let leased_memory = of_leases
+        .flat_map(|(_, units)| units)
+        .fold(0_u64, |sum, of| sum.saturating_add(of.memory));
     let mut registry = Registry::with_prefix("causeway_manager");
-    let version = [("version", env!("CARGO_PKG_VERSION"))];
-    let info = Samples::from_iter([(version, ConstGauge::new(1_u64))]);
-    registry.register("info", "The device manager", info);
     for (name, help, value) in [
         ("nodes", "Nodes that are known", book.nodes.len()),
         (
@@ -185,11 +284,45 @@ fn gauges(book: &Book) -> Registry {
     ] {
         registry.register(name, help, ConstGauge::new(value as u64));
     }
+    for (name, help, bytes) in [
+        (
+            "memory_bytes",
+            "Memory of the devices of connected nodes",
+            memory,
+        ),
+        (
+            "memory_leased_bytes",
+            "Memory of the units in leases and reservations",
+            leased_memory,
+        ),
+    ] {
+        registry.register(name, help, ConstGauge::new(bytes));
+    }
+    head(sight, &mut registry);
     by_node(book, &mut registry);
     registry
 }
 
-/// Adds the bytes and commands of connected nodes, as of their last heartbeats. Totals count from each
+/// Adds how long the head of the queue waits.
+fn head(sight: &Sight<'_>, registry: &mut Registry) {
+    let seconds = |span: Span| ConstGauge::new(Duration::from_millis(span.0).as_secs_f64());
+    let (waits, late) = match sight.manager.head() {
+        Some(head) => (sight.now.wall.since(head.since), head.late),
+        None => (Span(0), Span(0)),
+    };
+    registry.register(
+        "queue_head_wait_seconds",
+        "How long the request has waited that is served next; 0: none has waited for long",
+        seconds(waits),
+    );
+    registry.register(
+        "queue_head_late_seconds",
+        "For how long the request that is served next should have been served, by the time limits of leases",
+        seconds(late),
+    );
+}
+
+/// Adds the bytes, commands and busy time of connected nodes, as of their last heartbeats. Totals count from each
 /// daemon's start.
 fn by_node(book: &Book, registry: &mut Registry) {
     let loads = book.connected.iter();
@@ -211,6 +344,14 @@ fn by_node(book: &Book, registry: &mut Registry) {
         "node_commands_total",
         "Commands that a node's sessions have run",
         Samples::from_iter(commands),
+    );
+    let busy = loads
+        .iter()
+        .map(|(node, load)| (node.clone(), Seconds(Duration::from_nanos(load.busy_ns))));
+    registry.register(
+        "node_busy_seconds_total",
+        "Time for which sessions had commands under way on a node's devices, added up",
+        Samples::from_iter(busy),
     );
     let sessions = loads
         .into_iter()

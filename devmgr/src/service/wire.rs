@@ -261,12 +261,16 @@ pub(super) fn progress(news: News, lease: LeaseId) -> Result<Option<pb::Progress
             position,
             of,
             shortfall,
+            reasons,
         } => Step::Position(pb::Position {
             position,
             waiting: of,
             lease_id: lease.0.to_vec().into(),
             lack: shortfall
                 .map(|shortfall| shortfall.to_string())
+                .unwrap_or_default(),
+            why: reasons
+                .map(|reasons| reasons.to_string())
                 .unwrap_or_default(),
         }),
         News::Granted(granted) => Step::Granted(granted),

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use causeway_proto::manager::progress::Step;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic_health::ServingStatus;
@@ -14,7 +15,7 @@ use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1alpha::server_reflection_response::MessageResponse;
 
 use super::node::FakeNode;
-use super::process::{AT_MOST, Manager, channel, request};
+use super::process::{AT_MOST, Manager, channel, request, waiting};
 
 /// Sends a GET request, and returns the whole answer.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> String {
@@ -43,17 +44,68 @@ async fn health_and_counts_are_told_to_everyone_and_names_to_nobody() {
         "causeway_manager_units 2",
         "causeway_manager_units_leased 1",
         "causeway_manager_grants_total 1",
+        "causeway_manager_memory_bytes 17179869184",
+        "causeway_manager_memory_leased_bytes 8589934592",
+        "causeway_manager_leader 1",
+        "causeway_manager_term 1",
+        "causeway_manager_request_grant_seconds_count 1",
+        "causeway_manager_queue_wait_seconds_count 0",
+        "causeway_manager_queue_head_wait_seconds 0.0",
+        "causeway_manager_handshakes_refused_total{reason=\"tls_is_off\"} 0",
     ] {
         assert!(metrics.lines().any(|of| of == line), "{line}: {metrics}");
     }
-    for name in ["commits_total", "commit_microseconds_total"] {
-        let name = format!("causeway_manager_{name} ");
+    for name in ["sum", "count"] {
+        let name = format!("causeway_manager_commit_seconds_{name}{{store=\"file\"}} ");
         let mut values = metrics.lines().filter_map(|of| of.strip_prefix(&name));
-        let value: u64 = values.next().unwrap().parse().unwrap();
-        assert!(value > 0, "{name}: {metrics}");
+        let value: f64 = values.next().unwrap().parse().unwrap();
+        assert!(value > 0.0, "{name}: {metrics}");
     }
     assert!(!metrics.contains("ann") && !metrics.contains("node1"));
     assert!(get(manager.address, "/").await.starts_with("HTTP/1.1 404 "));
+}
+
+#[tokio::test]
+async fn waits_are_counted_until_the_lease_and_refused_callers_by_reason() {
+    let manager = Manager::configured("[policy.timing]\npatience = 1\nposition = 50\n");
+    let _node = FakeNode::start(manager.address, 1, 1);
+    let (mut ann, mut bob) = (manager.user("ann").await, manager.user("bob").await);
+    ann.see_nodes(1).await;
+    let granted = ann.granted(request("1")).await;
+    let mut asked = bob.ask(waiting("1")).await.unwrap();
+    // The first report has no reason, because it is the answer to the request.
+    let why = loop {
+        match asked.next().await {
+            Some(Step::Position(position)) if !position.why.is_empty() => break position.why,
+            Some(Step::Position(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(why, "the devices are in use");
+    let value = async |name: &str| -> f64 {
+        let metrics = get(manager.address, "/metrics").await;
+        let name = format!("causeway_manager_{name} ");
+        let mut values = metrics.lines().filter_map(|of| of.strip_prefix(&name));
+        values.next().unwrap().parse().unwrap()
+    };
+    assert!(value("queue_head_wait_seconds").await > 0.0);
+    assert_eq!(value("queue_head_late_seconds").await, 0.0);
+    ann.release(&granted.lease_id).await.unwrap();
+    assert!(matches!(asked.answer().await, Step::Granted(_)));
+    assert_eq!(value("queue_wait_seconds_count").await, 1.0);
+    assert_eq!(value("request_grant_seconds_count").await, 2.0);
+    assert_eq!(value("queue_head_wait_seconds").await, 0.0);
+    let mut stranger = TcpStream::connect(manager.address).await.unwrap();
+    // The beginning of TLS, which is off.
+    stranger.write_all(&[22, 3, 1, 0]).await.unwrap();
+    let mut refused = Vec::new();
+    // The end may be a reset.
+    let _ = stranger.read_to_end(&mut refused).await;
+    let name = "handshakes_refused_total{reason=\"tls_is_off\"}";
+    let begin = Instant::now();
+    while value(name).await == 0.0 {
+        assert!(begin.elapsed() < AT_MOST, "it is not counted");
+    }
 }
 
 #[tokio::test]
@@ -79,6 +131,7 @@ async fn what_nodes_and_leases_use_is_told_as_of_the_last_heartbeat() {
         format!("causeway_manager_node_bytes_total{node} 4096"),
         format!("causeway_manager_node_commands_total{node} 7"),
         format!("causeway_manager_node_sessions{node} 1"),
+        format!("causeway_manager_node_busy_seconds_total{node} 0.000004096"),
     ] {
         assert!(metrics.lines().any(|of| of == line), "{line}: {metrics}");
     }

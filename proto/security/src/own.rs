@@ -77,11 +77,16 @@ impl OwnCertificate {
         digest::of_issuer(&self.der, &known)
     }
 
+    /// When the certificate expires. `None` if that cannot be read.
+    #[must_use]
+    pub fn end(&self) -> Option<SystemTime> {
+        validity::end(&self.der)
+    }
+
     /// The present validity of the certificate. `None` if its end cannot be read.
     #[must_use]
     pub fn validity(&self) -> Option<Validity> {
-        let end = validity::end(&self.der)?;
-        Some(Validity::at(end, SystemTime::now()))
+        Some(Validity::at(self.end()?, SystemTime::now()))
     }
 }
 

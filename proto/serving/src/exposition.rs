@@ -3,11 +3,14 @@
 //! This module counts nothing: a server fills a [`Registry`] for each request. Invariant: no label needs
 //! escaping, because `prometheus-client` escapes none.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use causeway_security::OwnCertificate;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, text};
 pub use prometheus_client::metrics::gauge::ConstGauge;
+pub use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 pub use prometheus_client::registry::Registry;
 
@@ -78,6 +81,47 @@ impl<L: EncodeLabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Samples<
     }
 }
 
+/// A histogram of durations in seconds, from `10^first` to `10^last`, with the bounds 1 and 3 of each power of ten.
+/// Clones share the counts.
+#[must_use]
+pub fn durations(first: i32, last: i32) -> Histogram {
+    let each = (first..last).flat_map(|power| [1.0, 3.0].map(|digit| at_power(digit, power)));
+    Histogram::new(each.chain([at_power(1.0, last)]))
+}
+
+/// `digit × 10^power`, as near as can be: powers below 1 are divided by, so that 0.003 is not 0.0030000000000000001.
+fn at_power(digit: f64, power: i32) -> f64 {
+    match power < 0 {
+        true => digit / 10_f64.powi(-power),
+        false => digit * 10_f64.powi(power),
+    }
+}
+
+/// The samples of counters by reason.
+pub type ByReason = Samples<[(&'static str, &'static str); 1], Total>;
+
+/// The samples of [`Reasons`](crate::counts::Reasons).
+#[must_use]
+pub fn by_reason(counts: BTreeMap<&'static str, u64>) -> ByReason {
+    let counts = counts.into_iter();
+    counts
+        .map(|(reason, count)| ([("reason", reason)], Total(count)))
+        .collect()
+}
+
+/// Adds when a server's own certificate expires. Without a readable certificate, nothing is added.
+pub fn certificate_end(certificate: Option<&OwnCertificate>, registry: &mut Registry) {
+    let end = certificate.and_then(OwnCertificate::end);
+    let since = end.and_then(|end| end.duration_since(SystemTime::UNIX_EPOCH).ok());
+    if let Some(since) = since {
+        registry.register(
+            "certificate_expiry_timestamp_seconds",
+            "When the server's own certificate expires, in seconds since 1970",
+            ConstGauge::new(since.as_secs()),
+        );
+    }
+}
+
 /// The complete text. OpenMetrics would end it with a mark.
 pub(crate) fn written(registry: &Registry) -> String {
     let mut text = String::new();
@@ -89,6 +133,28 @@ pub(crate) fn written(registry: &Registry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_counted_in_buckets_of_seconds() {
+        let mut registry = Registry::with_prefix("causeway");
+        let waits = durations(-2, 0);
+        let samples = Samples::from_iter([([("store", "file")], waits.clone())]);
+        registry.register("wait_seconds", "Waits", samples);
+        waits.observe(0.03);
+        waits.observe(7.5);
+        let expected = "\
+            # HELP causeway_wait_seconds Waits.\n\
+            # TYPE causeway_wait_seconds histogram\n\
+            causeway_wait_seconds_sum{store=\"file\"} 7.53\n\
+            causeway_wait_seconds_count{store=\"file\"} 2\n\
+            causeway_wait_seconds_bucket{le=\"0.01\",store=\"file\"} 0\n\
+            causeway_wait_seconds_bucket{le=\"0.03\",store=\"file\"} 1\n\
+            causeway_wait_seconds_bucket{le=\"0.1\",store=\"file\"} 1\n\
+            causeway_wait_seconds_bucket{le=\"0.3\",store=\"file\"} 1\n\
+            causeway_wait_seconds_bucket{le=\"1.0\",store=\"file\"} 1\n\
+            causeway_wait_seconds_bucket{le=\"+Inf\",store=\"file\"} 2\n";
+        assert_eq!(written(&registry), expected);
+    }
 
     #[test]
     fn a_family_is_told_with_its_samples_in_their_order() {

@@ -9,7 +9,7 @@
 //! - [`notify`]: readiness, for systemd;
 //! - [`refusal`]: the last message to a peer that uses TLS where there is none, or does not use it where it
 //!   is required;
-//! - [`watched`], [`exposition`]: `/healthz` and `/metrics`;
+//! - [`watched`], [`exposition`], [`counts`]: `/healthz` and `/metrics`;
 //! - [`services`]: the gRPC services of a port, with health and reflection;
 //! - [`settings`]: the flags and tables that both servers have.
 //!
@@ -20,6 +20,7 @@
 mod address;
 pub mod admission;
 mod certificate;
+pub mod counts;
 mod descriptors;
 pub mod exposition;
 mod file;

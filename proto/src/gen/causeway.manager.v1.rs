@@ -432,6 +432,9 @@ pub struct Position {
     /// for people: the devices that it lacks; empty: others come first
     #[prost(string, tag = "4")]
     pub lack: ::prost::alloc::string::String,
+    /// for people: why it waits, as WaitingRequest.why; empty: as before
+    #[prost(string, tag = "5")]
+    pub why: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -232,8 +232,9 @@ impl Worker {
                  are exhausted, raise LimitNOFILE"
             );
         }
-        self.is_connected
-            .store(client.has_come(), Ordering::Relaxed);
+        if client.has_come() {
+            self.connected();
+        }
     }
 
     /// Notes a connection of the client of a session that outlives its connections.
@@ -255,8 +256,9 @@ impl Worker {
             return;
         }
         let shown = client.replace(line, socket);
-        self.is_connected
-            .store(client.has_come(), Ordering::Relaxed);
+        if client.has_come() {
+            self.connected();
+        }
         if let Err(error) = shown {
             tracing::warn!(
                 %error,

@@ -273,6 +273,7 @@ impl Workers {
             domain: None,
             claim: None,
             checkpoint: None,
+            begun: None,
         };
         let admitted = self.admit(&opening, assignment)?;
         let worker = self.assign(state, &admitted.message)?;

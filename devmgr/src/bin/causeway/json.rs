@@ -259,6 +259,8 @@ pub(crate) enum Step {
         waiting: u32,
         /// The devices that the request lacks, regardless of other requests.
         lack: Option<String>,
+        /// Why the request waits, as `causeway queue` says it. `null`: not told yet, or told less than 10 s ago.
+        why: Option<String>,
     },
     /// A connection was lost and is retried: to the manager, where the request keeps its place for a while, or of one of
     /// the program's sessions, for a second by now.

@@ -199,6 +199,7 @@ impl<'a> LeaseGuard<'a> {
                     position: position.position,
                     waiting: position.waiting,
                     lack: Some(position.lack).filter(|lack| !lack.is_empty()),
+                    why: Some(position.why).filter(|why| !why.is_empty()),
                 }),
                 Some(progress::Step::Granted(granted)) => {
                     // The stream stays open, because it reports the end of the lease.

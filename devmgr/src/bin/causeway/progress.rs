@@ -1,5 +1,7 @@
 //! The progress of `causeway run` on standard error: one line that is updated on a terminal, a line per
 //! change elsewhere, or JSON.
+//!
+//! This module asks nobody. Invariant: why the request waits is reported at once, and after that at most every 10 s.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -17,6 +19,47 @@ pub(crate) struct Progress {
     line: Option<String>,
     /// Whether the request had to wait. Only then is the grant reported.
     has_waited: bool,
+    why: WhyPace,
+    /// The last report about the wait, without the reason. Only for JSON.
+    waiting: Option<Waiting>,
+}
+
+/// A report about the wait: request, position, length of the queue, and the devices that the request lacks.
+type Waiting = (String, u32, u32, Option<String>);
+
+/// Interval at which a changed reason is reported.
+const WHY_EVERY: Duration = Duration::from_secs(10);
+
+/// Decides when to report why the request waits. Pure: times count from the start.
+#[derive(Debug, Default)]
+struct WhyPace {
+    /// The latest reason, and when it came.
+    heard: Option<(Duration, String)>,
+    /// The reason that was reported last, and when.
+    said: Option<(Duration, String)>,
+}
+
+impl WhyPace {
+    fn hear(&mut self, now: Duration, why: Option<String>) {
+        if let Some(why) = why {
+            self.heard = Some((now, why));
+        }
+    }
+
+    /// The reason to report now. It may contain times, so its age is added.
+    fn due(&mut self, now: Duration) -> Option<String> {
+        let (heard_at, why) = self.heard.as_ref()?;
+        if let Some((at, said)) = &self.said
+            && (said == why || now < *at + WHY_EVERY)
+        {
+            return None;
+        }
+        self.said = Some((now, why.clone()));
+        Some(match now.saturating_sub(*heard_at).as_secs() {
+            0 => why.clone(),
+            age => format!("{why} ({age} s ago)"),
+        })
+    }
 }
 
 impl Progress {
@@ -27,13 +70,18 @@ impl Progress {
             since: Instant::now(),
             line: None,
             has_waited: false,
+            why: WhyPace::default(),
+            waiting: None,
         }
     }
 
     /// Reports an event.
     pub(crate) fn say(&mut self, step: Step) {
+        if let Step::Waiting { why, .. } = &step {
+            self.why.hear(self.since.elapsed(), why.clone());
+        }
         if self.json {
-            say!("{}", serde_json::json!(step));
+            self.say_json(step);
             return;
         }
         match step {
@@ -42,12 +90,14 @@ impl Progress {
                 position,
                 waiting,
                 lack,
+                why: _,
             } => {
                 let lack = lack.map(|lack| format!("; {}", printable(&lack)));
                 let lack = lack.unwrap_or_default();
                 self.wait(format!(
                     "waiting for devices (request '{request}'): place {position} of {waiting}{lack}"
                 ));
+                self.say_why();
             }
             // The library logs the breaks and losses of its sessions itself.
             Step::Away {
@@ -95,8 +145,56 @@ impl Progress {
         }
     }
 
-    /// Updates the waiting time on a terminal.
-    pub(crate) fn tick(&self) {
+    /// Reports an event as JSON. One about the wait is reported again when a withheld reason is due.
+    fn say_json(&mut self, mut step: Step) {
+        if let Step::Waiting {
+            request,
+            position,
+            waiting,
+            lack,
+            why,
+        } = &mut step
+        {
+            let now = (request.clone(), *position, *waiting, lack.clone());
+            *why = self.why.due(self.since.elapsed());
+            let is_new = self.waiting.as_ref() != Some(&now);
+            self.waiting = Some(now);
+            if !is_new && why.is_none() {
+                return;
+            }
+        }
+        say!("{}", serde_json::json!(step));
+    }
+
+    /// Reports why the request waits, if that is due.
+    fn say_why(&mut self) {
+        let Some(why) = self.why.due(self.since.elapsed()) else {
+            return;
+        };
+        if self.is_terminal {
+            say::put(format_args!("\r\x1b[K"));
+        }
+        say!("causeway run: the request waits: {}", printable(&why));
+        self.show_time();
+    }
+
+    /// Reports a reason that is due by now, and updates the waiting time on a terminal.
+    pub(crate) fn tick(&mut self) {
+        match (self.json, self.waiting.clone()) {
+            (false, _) => self.say_why(),
+            (true, Some((request, position, waiting, lack))) => self.say_json(Step::Waiting {
+                request,
+                position,
+                waiting,
+                lack,
+                why: None,
+            }),
+            (true, None) => {}
+        }
+        self.show_time();
+    }
+
+    fn show_time(&self) {
         if let Some(line) = self.line.as_ref().filter(|_| self.is_terminal) {
             let waited = duration(milliseconds(self.since.elapsed()));
             say::put(format_args!("\r\x1b[Kcauseway run: {line}, {waited}"));
@@ -118,9 +216,35 @@ impl Progress {
         let is_new = self.line.as_ref() != Some(&line);
         self.line = Some(line);
         if self.is_terminal {
-            self.tick();
+            self.show_time();
         } else if let Some(line) = self.line.as_ref().filter(|_| is_new) {
             say!("causeway run: {line}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_said_at_once_and_a_changed_one_after_ten_seconds() {
+        let mut pace = WhyPace::default();
+        let seconds = Duration::from_secs;
+        assert_eq!(pace.due(seconds(0)), None);
+        pace.hear(seconds(1), Some("in use".to_owned()));
+        assert_eq!(pace.due(seconds(1)).as_deref(), Some("in use"));
+        pace.hear(seconds(30), Some("in use".to_owned()));
+        assert_eq!(pace.due(seconds(30)), None);
+        pace.hear(seconds(30), Some("quota".to_owned()));
+        assert_eq!(pace.due(seconds(30)).as_deref(), Some("quota"));
+        // Only the last of several changes.
+        pace.hear(seconds(31), Some("in use".to_owned()));
+        pace.hear(seconds(35), Some("set aside".to_owned()));
+        pace.hear(seconds(36), None);
+        assert_eq!(pace.due(seconds(39)), None);
+        let late = pace.due(seconds(40));
+        assert_eq!(late.as_deref(), Some("set aside (5 s ago)"));
+        assert_eq!(pace.due(seconds(60)), None);
     }
 }

@@ -158,6 +158,83 @@ fn a_listing_says_in_numbers_why_each_request_waits() {
 }
 
 #[test]
+fn the_time_of_the_service_is_told_where_limits_bound_it() {
+    let mut world = gpus(&[1]);
+    let holder = world.ask(0, "1", Some(Span::seconds(300)));
+    let (first, second) = (world.ask(1, "1", None), world.ask(2, "1", None));
+    let of = |world: &World, lease: &LeaseId| world.manager.reasons()[lease].to_string();
+    assert_eq!(of(&world, &first), "the devices are in use");
+    assert_eq!(world.manager.head(), None);
+    world.live(40);
+    // The head's device is free with the lease, and in 7 s more. Nothing bounds the lease that the head gets.
+    let told = "the devices are in use; served in 267 s at the latest";
+    assert_eq!(of(&world, &first), told);
+    let not_told = "the request of 1 user comes first by the fair order";
+    assert_eq!(of(&world, &second), not_told);
+    world.manager.policy.longest_lease = Some(Span::seconds(600));
+    let told = of(&world, &second);
+    assert!(told.ends_with("; served in 1214 s at the latest"), "{told}");
+    world.give_back(holder);
+    assert!(world.holds(first));
+    let told = of(&world, &second);
+    // The policy limits the lease of the head before.
+    assert_eq!(
+        told,
+        "the devices are in use; served in 607 s at the latest"
+    );
+    assert_eq!(world.manager.head().map(|head| head.late), Some(Span(0)));
+}
+
+#[test]
+fn reasons_are_told_once_to_each_stream_and_changed_ones_now_and_then() {
+    let mut world = gpus(&[1]);
+    let holder = world.ask(0, "1", None);
+    let first = world.ask(1, "1", None);
+    let told = |world: &mut World, seconds: u64| -> Vec<(LeaseId, String)> {
+        let end = world.time.after(Span::seconds(seconds));
+        let mut told = Vec::new();
+        while world.time < end {
+            let now = world.time.after(Span::seconds(1));
+            world.time = now;
+            let step = world.manager.handle(now, Event::Tick);
+            for action in step.actions {
+                if let Action::Tell {
+                    lease,
+                    outcome:
+                        Outcome::Waiting {
+                            reasons: Some(why), ..
+                        },
+                } = action
+                {
+                    told.push((lease, why.to_string()));
+                }
+            }
+        }
+        told
+    };
+    let in_use = "the devices are in use".to_owned();
+    assert_eq!(told(&mut world, 5), [(first, in_use.clone())]);
+    // A new request is told why at once. It does not change why the first one waits.
+    let second = world.ask(1, "1", None);
+    let own = "1 earlier request of the same user comes first".to_owned();
+    assert_eq!(told(&mut world, 2), [(second, own)]);
+    let user = UserName::from("u1");
+    world.event(Event::Release { lease: first, user });
+    let changed = told(&mut world, 15);
+    assert_eq!(changed, [(second, in_use.clone())]);
+    // The client comes back over another stream.
+    world.event(Event::RequestLost { lease: second });
+    let again = NewRequest {
+        lease: second,
+        ..world.new_request(1, "1")
+    };
+    world.event(Event::Request(again));
+    assert_eq!(told(&mut world, 3), [(second, in_use)]);
+    world.give_back(holder);
+    assert!(world.holds(second));
+}
+
+#[test]
 fn what_is_set_aside_goes_to_those_who_are_gone_in_time() {
     let mut world = gpus(&[2]);
     let long = world.ask(0, "1", Some(Span::seconds(300)));
@@ -413,6 +490,7 @@ proptest! {
     ) {
         const SHAPES: [&str; 4] = ["1", "2", "2; same-node", "1; spread"];
         let mut world = gpus(&[3, 2]);
+        world.manager.policy.longest_lease = Some(Span::seconds(LONGEST));
         for (user, shape, limit) in before {
             world.ask(user, SHAPES[shape], Some(Span::seconds(limit)));
         }
@@ -424,7 +502,14 @@ proptest! {
         let bound = timing.patience.0 + (older + 1) * (LONGEST * 1000 + timing.acknowledge.0);
         let mut at = 0;
         let mut served = world.holds(large);
+        let mut latest = Time(u64::MAX);
         while !served && world.time.since(start).0 <= bound {
+            // Each time that was ever told has to hold.
+            let told = world.manager.reasons().get(&large).and_then(Reasons::latest);
+            let told = told.ok_or_else(|| TestCaseError::fail("no time is told"))?;
+            latest = latest.min(world.time.after(told));
+            prop_assert!(world.time <= latest, "{:?} after {latest:?}", world.time);
+            prop_assert!(world.manager.head().is_none_or(|head| head.late == Span(0)));
             let (user, shape, limit, wait, span) = after[at % after.len()];
             at += 1;
             let mut new = world.new_request(user, SHAPES[shape]);

@@ -154,6 +154,10 @@ impl Owner {
     fn tell(&mut self, lease: LeaseId, outcome: Outcome) {
         if let Outcome::Leased(_) | Outcome::Reserved(_) = &outcome {
             Counters::count(&self.counters.granted);
+            let watcher = self.watchers.get_mut(&lease);
+            if let Some(asked) = watcher.and_then(|of| of.asked.take()) {
+                self.counters.grant(asked.elapsed());
+            }
             tracing::info!(
                 ?lease,
                 user = shown(self.book.user_of(&lease)),
@@ -171,11 +175,13 @@ impl Owner {
                 position,
                 of,
                 shortfall,
+                reasons,
             } => (
                 News::Waiting {
                     position,
                     of,
                     shortfall,
+                    reasons,
                 },
                 false,
             ),

@@ -413,7 +413,7 @@ impl Owner {
         self.push(writes, Work { effects });
     }
 
-    fn request(&mut self, mut request: NewRequest, client: Client, watcher: Watcher) {
+    fn request(&mut self, mut request: NewRequest, client: Client, mut watcher: Watcher) {
         if let Err(not) = self.again(&watcher.caller) {
             watcher.tell(News::NotKnown(not));
             return;
@@ -426,12 +426,25 @@ impl Owner {
         let lease = request.lease;
         let mut step = self.step(Event::Request(request));
         let outcome = take_answer(&mut step, lease);
+        watcher.asked = self.asked(lease, &outcome, &watcher);
         self.book.clients.insert(lease, client);
         let effects = vec![
             Effect::Listen { lease, watcher },
             Effect::Act(Action::Tell { lease, outcome }),
         ];
         self.do_later(step, effects);
+    }
+
+    /// When a request was made that got this answer. `None`: its lease was granted before, to another stream.
+    fn asked(&self, lease: LeaseId, outcome: &Outcome, watcher: &Watcher) -> Option<Instant> {
+        if let Outcome::Leased(_) | Outcome::Reserved(_) = outcome {
+            return None;
+        }
+        let since = self.book.waiting_since(&lease);
+        let waited = since.map(|since| Duration::from_millis(wall_now().since(since).0));
+        // A client that reconnects has waited since its first request.
+        let before = waited.and_then(|waited| Instant::now().checked_sub(waited));
+        before.or(watcher.asked)
     }
 
     /// Handles the end of a request's stream, unless another stream has replaced it.

@@ -82,6 +82,40 @@ async fn who_waits_sees_the_place_and_gets_the_device_when_it_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_told_why_and_by_when_where_limits_bound_it() {
+    let settings = "[policy]\nlongest_lease = 3600000\n[policy.timing]\nposition = 50\n";
+    let manager = Manager::configured(settings);
+    let _node = FakeNode::start(manager.address, 1, 1);
+    manager.user("ann").await.see_nodes(1).await;
+    let mut holder = RunningTool::start(&manager, "ann", &HOLD);
+    holder.line();
+    let bob = RunningTool::start(&manager, "bob", &WAIT);
+    let why = loop {
+        let event = event(&bob);
+        assert_eq!(event["event"], "waiting");
+        if let Some(why) = event["why"].as_str() {
+            break why.to_owned();
+        }
+    };
+    let (begin, end) = ("the devices are in use; served in ", " s at the latest");
+    let seconds = why.strip_prefix(begin).and_then(|of| of.strip_suffix(end));
+    let seconds: u64 = seconds.expect(&why).parse().unwrap();
+    assert!((3600..=3640).contains(&seconds), "{why}");
+    let without_json: Vec<_> = WAIT.into_iter().filter(|of| *of != "--json").collect();
+    let carol = RunningTool::start(&manager, "carol", &without_json);
+    let place = carol.error_line();
+    assert!(place.contains("place 2 of 2"), "{place}");
+    let why = carol.error_line();
+    let begin = "causeway run: the request waits: the request of 1 user comes first by the fair order; served in ";
+    assert!(why.starts_with(begin), "{why}");
+    holder.close();
+    assert_eq!(
+        (bob.line(), carol.line()),
+        ("in".to_owned(), "in".to_owned())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_while_waiting_gives_the_place_back() {
     let (manager, _node, _holder) = taken().await;
     let mut ann = manager.user("ann").await;

@@ -4,7 +4,7 @@ use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
 use causeway::config::{Address, ServerSettings, Settings};
-use causeway_devmgr::report;
+use causeway_devmgr::report::{self, DeviceReport};
 use causeway_proto::status::{TlsFault, WireError};
 
 use super::finding::Finding;
@@ -25,6 +25,9 @@ fn clear(server: &ServerSettings) -> Option<Finding> {
         )
     })
 }
+
+/// The name of NVIDIA's own platform.
+const NVIDIA: &str = "NVIDIA CUDA";
 
 const LEASE: &str = "request devices of the node's device manager: set CAUSEWAY_MANAGER (ask the node's \
                      administrator), then causeway run --request 1 -- PROGRAM";
@@ -121,6 +124,28 @@ fn keeps(server: &ServerSettings, limit: Duration) -> Option<Finding> {
     })
 }
 
+/// A finding for a card of NVIDIA's of which figures are missing in `causeway devices` and `causeway top`.
+fn figures(address: &str, device: &DeviceReport) -> Option<Finding> {
+    let usage = device.usage.as_ref()?;
+    if device.platform != NVIDIA {
+        return None;
+    }
+    let name = &device.name;
+    match (usage.utilization_percent, usage.memory_used_bytes) {
+        (Some(_), _) => None,
+        (None, Some(_)) => Some(Finding::note(
+            "node's cards",
+            format!("{address}: the driver tells no utilization of {name}"),
+            "none is needed: NVML tells none of parts of a card (MIG, virtual cards)",
+        )),
+        (None, None) => Some(Finding::note(
+            "node's cards",
+            format!("{address}: NVML tells neither utilization nor memory of {name}"),
+            "on the node, install libnvidia-ml.so.1, a part of NVIDIA's driver; a container needs the capability `utility`",
+        )),
+    }
+}
+
 /// A finding for a node's remark. Its cure is the part behind the last semicolon.
 fn remark(address: &str, text: &str) -> Finding {
     let (found, cure) = text.rsplit_once("; ").unwrap_or((
@@ -163,6 +188,8 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                     format!("this side is {ours}; the versions are compatible, but install the same one on both"),
                 )
             });
+            let devices = node.devices.iter();
+            findings.extend(devices.filter_map(|device| figures(&node.address, device)));
             let remarks = node.remarks.iter();
             findings.extend(remarks.map(|text| remark(&node.address, text)));
             findings.extend(node.problems.into_iter().map(|problem| {
@@ -188,7 +215,46 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use causeway_devmgr::report::DeviceUsage;
+
     use super::*;
+
+    #[test]
+    fn missing_figures_of_cards_are_named_and_those_of_other_devices_are_not() {
+        let device = |platform: &str, usage| DeviceReport {
+            name: "H200".to_owned(),
+            kind: "GPU",
+            version: String::new(),
+            driver: String::new(),
+            platform: platform.to_owned(),
+            compute_units: 1,
+            memory_bytes: 1,
+            usage,
+        };
+        let said = |platform, usage| figures("n:1", &device(platform, usage));
+        let usage = |utilization_percent, memory_used_bytes| {
+            Some(DeviceUsage {
+                utilization_percent,
+                memory_used_bytes,
+                ..DeviceUsage::default()
+            })
+        };
+        assert!(said(NVIDIA, usage(Some(0), Some(1))).is_none());
+        assert!(said("Portable Computing Language", usage(None, None)).is_none());
+        // The daemon is older, or hides its devices.
+        assert!(said(NVIDIA, None).is_none());
+        let missing = said(NVIDIA, usage(None, None)).unwrap();
+        assert!(
+            missing
+                .found
+                .contains("NVML tells neither utilization nor memory of H200")
+        );
+        let part = said(NVIDIA, usage(None, Some(1))).unwrap();
+        assert!(
+            part.found
+                .contains("the driver tells no utilization of H200")
+        );
+    }
 
     #[test]
     fn each_error_has_a_cure_of_its_own() {
