@@ -28,8 +28,8 @@ use super::presence::{Change, Presence};
 use super::window::BadNumber;
 use crate::accounting::Slot;
 use crate::handover::{self, Assignment, Line, Restores, ToSupervisor};
+use crate::takeovers::Takeovers;
 use crate::worker::session::Session;
-use crate::worker::takeovers::Takeovers;
 use crate::worker::threads::Scope;
 
 /// Time after which it is logged that a session is away.

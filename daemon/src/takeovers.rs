@@ -1,15 +1,15 @@
 //! Limits how often a connection takes a place from the one before, so that two holders of a secret cannot keep a node
-//! busy. Pure.
+//! busy. The same for the workers of a session. Pure.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Most connections that take a place from the one before, in [`TAKEOVER_TIME`].
+/// Most takeovers in [`TAKEOVER_TIME`].
 const TAKEOVERS: usize = 10;
 const TAKEOVER_TIME: Duration = Duration::from_secs(10);
 
-/// The latest times at which a connection took a place from the one before.
+/// The latest times at which something took a place from the one before.
 #[derive(Debug, Default)]
 pub(crate) struct Takeovers(VecDeque<Instant>);
 
