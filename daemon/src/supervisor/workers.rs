@@ -216,6 +216,7 @@ impl WorkersState {
         &mut self,
         worker: &Worker,
         status: &std::io::Result<ExitStatus>,
+        now: Instant,
     ) -> Option<(SessionId, Served)> {
         let mut sessions = self.sessions.iter();
         let (&id, _) = sessions.find(|(_, of)| of.worker.serial == worker.serial)?;
@@ -230,7 +231,7 @@ impl WorkersState {
         if self.moving.takes(id, &mut served, ticket) {
             return Some((id, served));
         }
-        if self.parked.takes(id, &served, &reason) || served.is_replaced(status) {
+        if self.parked.takes(id, &served, &reason) || served.is_replaced(status, now) {
             return Some((id, served));
         }
         self.remember_end(id, &served, reason);
@@ -779,9 +780,10 @@ impl Workers {
             if let Some(host) = &host {
                 host.suspect(state.busy());
             }
-            let ended = state.end_session(worker, &status);
+            let now = Instant::now();
+            let ended = state.end_session(worker, &status, now);
             match ended {
-                Some((id, served)) if served.is_replaced(&status) => {
+                Some((id, served)) if served.is_replaced(&status, now) => {
                     match self.replace(&mut state, id, served, &status) {
                         Ok(()) => return self.0.reaped.notify_waiters(),
                         Err(not_replaced) => {

@@ -1,10 +1,11 @@
 //! Puts another worker into the place of one that has died, for a session whose client executes its commands again.
 //!
-//! The session keeps its id, secret, certificate, and its place in a lease. Only its worker and its accounting slot are
-//! new. The worker begins at the session's last checkpoint. Without one, it begins with nothing.
+//! The session keeps its id, secret, certificate, its place in a lease, and its accounting slot. Only its worker is new.
+//! The worker begins at the session's last checkpoint. Without one, it begins with nothing.
 //!
 //! Invariants: a worker that was told to end, or that has said why it ends, is not replaced. After [`ATTEMPTS`] workers
-//! that died before the client came, the session ends. So a driver which kills every worker starts no endless row of them.
+//! that died before the client came, the session ends, and after ten in 10 s ([`Takeovers`]). So neither a driver which
+//! kills every worker nor a client which kills its own starts an endless row of them.
 
 use std::io;
 use std::process::ExitStatus;
@@ -16,9 +17,9 @@ use causeway_proto::id::SessionId;
 use super::super::endings::log_replaced;
 use super::super::worker::{Asked, SealedFile, Worker};
 use super::{NotOpened, Place, Served, Workers, WorkersState};
-use crate::accounting::Ledger;
 use crate::build_cache;
 use crate::handover::{Assignment, Restores, ToWorker};
+use crate::takeovers::Takeovers;
 
 /// Number of workers in a row that may die before the client has come.
 const ATTEMPTS: u32 = 4;
@@ -31,6 +32,8 @@ pub(in super::super) struct Checkpoint {
     contents: Option<SealedFile>,
     /// Number of workers since the last one to which the client has come.
     attempts: u32,
+    /// The latest times at which a worker has died.
+    replaced: Takeovers,
 }
 
 impl Checkpoint {
@@ -44,17 +47,20 @@ impl Checkpoint {
             restores,
             contents: None,
             attempts: 0,
+            replaced: Takeovers::default(),
         }
     }
 }
 
 impl Served {
     /// Whether another worker takes the place of the session's worker, which has ended with this status.
-    pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>) -> bool {
+    pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>, now: Instant) -> bool {
         let worker = &self.worker;
         let has_died = status.as_ref().is_ok_and(|status| !status.success());
-        let may_try =
-            |of: &Checkpoint| worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts);
+        let may_try = |of: &Checkpoint| {
+            (worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts))
+                && of.replaced.would_allow(now)
+        };
         self.checkpoint.as_ref().is_some_and(may_try)
             && has_died
             && worker.was_asked() == Asked::Nothing
@@ -139,12 +145,8 @@ impl Workers {
             checkpoint.restores.applied = applied;
             checkpoint.contents = Some(contents);
         }
-        let ledger = match &served.place {
-            Some(place) => Arc::clone(place.ledger()),
-            None => Ledger::new(1)?,
-        };
-        let entry = ledger.enter();
-        let entry = entry.ok_or(NotOpened::Full(self.0.sessions.limit))?;
+        // The slot stays the session's: a lease whose sessions take all slots has no other one.
+        served.entry.begin_anew();
         // The client may be away when its worker dies.
         let connect_limit = self.0.sessions.connect_limit.max(served.away.resume);
         let assignment = Assignment {
@@ -155,14 +157,14 @@ impl Workers {
             owner: served.owner.clone(),
             away: served.away,
             restores: Some(checkpoint.restores),
-            slot: entry.number(),
+            slot: served.entry.number(),
             reexecutes: true,
             checkpoint_bytes: self.0.sessions.checkpoint_bytes,
             ..self.assignment(served.certificate.clone())
         };
         let message = ToWorker::Assign {
             assignment: Box::new(assignment),
-            page: entry.page().try_clone_to_owned()?,
+            page: served.entry.page().try_clone_to_owned()?,
         };
         let mut tries = 1;
         let worker = loop {
@@ -178,8 +180,8 @@ impl Workers {
         worker.checkpoints(self.0.sessions.checkpoint_bytes);
         let user = build_cache::Owner::of(served.owner.user.as_deref());
         worker.serve(id, user, connect_limit, served.away.longest());
-        served.entry = entry;
         if let Some(checkpoint) = &mut served.checkpoint {
+            checkpoint.replaced.may_take(Instant::now());
             checkpoint.attempts = match served.worker.is_connected() {
                 true => 1,
                 false => checkpoint.attempts + 1,
