@@ -512,8 +512,12 @@ impl Workers {
                 owner: opening.owner.clone(),
                 away: opening.away,
                 reexecutes: opening.checkpoint.is_some(),
-                checkpoint_bytes: match opening.checkpoint {
-                    Some(_) => self.0.sessions.checkpoint_bytes,
+                checkpoint_bytes: match &mut opening.checkpoint {
+                    Some(checkpoint) => checkpoint.charge(
+                        &self.0.holdings,
+                        &opening.holder,
+                        self.0.sessions.checkpoint_bytes,
+                    ),
                     None => 0,
                 },
                 ..self.assignment(certificate)

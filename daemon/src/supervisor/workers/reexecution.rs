@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_proto::id::SessionId;
+use causeway_serving::admission::Place as Charge;
 
 use super::super::endings::log_replaced;
+use super::super::holders::{Holder, Holdings};
 use super::super::worker::{Asked, SealedFile, Worker};
 use super::{NotOpened, Place, Served, Workers, WorkersState};
 use crate::build_cache;
@@ -25,7 +27,6 @@ use crate::takeovers::Takeovers;
 const ATTEMPTS: u32 = 4;
 
 /// From where a session's commands are executed again.
-#[derive(Debug)]
 pub(in super::super) struct Checkpoint {
     restores: Restores,
     /// What the worker before has written; `None`: nothing.
@@ -34,6 +35,9 @@ pub(in super::super) struct Checkpoint {
     attempts: u32,
     /// The latest times at which a worker has died.
     replaced: Takeovers,
+    /// Most bytes of a checkpoint, for which the user is charged; 0: the session has no checkpoints.
+    most: u64,
+    charged: Option<Charge<Option<String>>>,
 }
 
 impl Checkpoint {
@@ -48,7 +52,26 @@ impl Checkpoint {
             contents: None,
             attempts: 0,
             replaced: Takeovers::default(),
+            most: 0,
+            charged: None,
         }
+    }
+
+    /// Charges the holder for checkpoints of `most` bytes. Without room for them, the session has none. Returns how many
+    /// bytes one may have.
+    pub(super) fn charge(&mut self, holdings: &Holdings, holder: &Holder, most: u64) -> u64 {
+        self.charged = holdings.take_checkpoints(holder, most);
+        self.most = match self.charged {
+            Some(_) => most,
+            None => {
+                tracing::info!(
+                    user = holder.user,
+                    "a session has no checkpoints, because its user's sessions have reached `held_per_user`"
+                );
+                0
+            }
+        };
+        self.most
     }
 }
 
@@ -159,7 +182,7 @@ impl Workers {
             restores: Some(checkpoint.restores),
             slot: served.entry.number(),
             reexecutes: true,
-            checkpoint_bytes: self.0.sessions.checkpoint_bytes,
+            checkpoint_bytes: checkpoint.most,
             ..self.assignment(served.certificate.clone())
         };
         let message = ToWorker::Assign {
@@ -177,7 +200,7 @@ impl Workers {
                 begun => break begun?,
             }
         };
-        worker.checkpoints(self.0.sessions.checkpoint_bytes);
+        worker.checkpoints(checkpoint.most);
         let user = build_cache::Owner::of(served.owner.user.as_deref());
         worker.serve(id, user, connect_limit, served.away.longest());
         if let Some(checkpoint) = &mut served.checkpoint {
