@@ -29,8 +29,9 @@ use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
 
 use super::{Connected, Core, NotResumed, Resume};
+use crate::config::Survival;
 use crate::transport::bulk::memory::HostRegion;
-use crate::transport::checkpoints::Checkpoints;
+use crate::transport::checkpoints::{Checkpoints, Interval};
 use crate::transport::given::{Given, Gives, Item};
 use crate::transport::kept::Impossible;
 use crate::transport::outbox::{NotReplayed, Replayed};
@@ -115,15 +116,16 @@ impl Copied {
 }
 
 impl Reexecution {
-    pub(super) fn new(limit: usize) -> Reexecution {
+    pub(super) fn new(survival: Survival) -> Reexecution {
+        let Survival { mtbf, interval, .. } = survival;
         Reexecution {
-            limit,
+            limit: usize::try_from(survival.log).unwrap_or(usize::MAX),
             ended: OnceLock::new(),
             given: Mutex::default(),
             sent: Mutex::default(),
             deaths: Mutex::default(),
             opened: Instant::now(),
-            checkpoints: Mutex::default(),
+            checkpoints: Mutex::new(Checkpoints::new(Interval { mtbf, interval })),
         }
     }
 }
