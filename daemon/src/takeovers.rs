@@ -5,22 +5,17 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Most takeovers in [`TAKEOVER_TIME`].
-const TAKEOVERS: usize = 10;
-const TAKEOVER_TIME: Duration = Duration::from_secs(10);
-
-/// The latest times at which something took a place from the one before.
+/// The latest times at which something took a place from the one before: at most `MOST` in `SECONDS`.
 #[derive(Debug, Default)]
-pub(crate) struct Takeovers(VecDeque<Instant>);
+pub(crate) struct Takeovers<const MOST: usize = 10, const SECONDS: u64 = 10>(VecDeque<Instant>);
 
-impl Takeovers {
+impl<const MOST: usize, const SECONDS: u64> Takeovers<MOST, SECONDS> {
     /// Counts a takeover. Returns false if there were too many.
     pub(crate) fn may_take(&mut self, now: Instant) -> bool {
-        let is_old = |at: &Instant| now.saturating_duration_since(*at) >= TAKEOVER_TIME;
-        while self.0.front().is_some_and(is_old) {
+        while self.0.front().is_some_and(|at| !Self::is_new(*at, now)) {
             self.0.pop_front();
         }
-        let may = self.0.len() < TAKEOVERS;
+        let may = self.0.len() < MOST;
         if may {
             self.0.push_back(now);
         }
@@ -29,8 +24,12 @@ impl Takeovers {
 
     /// Returns whether [`Takeovers::may_take`] would allow another one.
     pub(crate) fn would_allow(&self, now: Instant) -> bool {
-        let is_new = |at: &&Instant| now.saturating_duration_since(**at) < TAKEOVER_TIME;
-        self.0.iter().filter(is_new).count() < TAKEOVERS
+        let new = self.0.iter().filter(|at| Self::is_new(**at, now));
+        new.count() < MOST
+    }
+
+    fn is_new(at: Instant, now: Instant) -> bool {
+        now.saturating_duration_since(at) < Duration::from_secs(SECONDS)
     }
 }
 
@@ -42,18 +41,26 @@ mod tests {
     proptest! {
         #[test]
         fn takeovers_are_limited(pauses in prop::collection::vec(0..3000u64, 0..60)) {
-            let mut takeovers = Takeovers::default();
-            let mut now = Instant::now();
-            let mut taken = Vec::new();
-            for pause in pauses {
-                now += Duration::from_millis(pause);
-                let recent = taken.iter().filter(|at| now - **at < TAKEOVER_TIME).count();
-                prop_assert_eq!(takeovers.would_allow(now), recent < TAKEOVERS);
-                prop_assert_eq!(takeovers.may_take(now), recent < TAKEOVERS);
-                if recent < TAKEOVERS {
-                    taken.push(now);
-                }
+            limited::<10, 10>(&pauses)?;
+            limited::<1, 2>(&pauses)?;
+            limited::<20, 40>(&pauses)?;
+        }
+    }
+
+    fn limited<const MOST: usize, const SECONDS: u64>(pauses: &[u64]) -> Result<(), TestCaseError> {
+        let time = Duration::from_secs(SECONDS);
+        let mut takeovers = Takeovers::<MOST, SECONDS>::default();
+        let mut now = Instant::now();
+        let mut taken = Vec::new();
+        for pause in pauses {
+            now += Duration::from_millis(*pause);
+            let recent = taken.iter().filter(|at| now - **at < time).count();
+            prop_assert_eq!(takeovers.would_allow(now), recent < MOST);
+            prop_assert_eq!(takeovers.may_take(now), recent < MOST);
+            if recent < MOST {
+                taken.push(now);
             }
         }
+        Ok(())
     }
 }

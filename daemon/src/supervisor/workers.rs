@@ -234,6 +234,10 @@ impl WorkersState {
         if self.parked.takes(id, &served, &reason) || served.is_replaced(status, now) {
             return Some((id, served));
         }
+        let reason = match served.is_replaced_too_often(now) {
+            true => format!("{reason}; its processes die again and again"),
+            false => reason,
+        };
         self.remember_end(id, &served, reason);
         Some((id, served))
     }

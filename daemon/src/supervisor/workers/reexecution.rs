@@ -4,7 +4,7 @@
 //! The worker begins at the session's last checkpoint. Without one, it begins with nothing.
 //!
 //! Invariants: a worker that was told to end, or that has said why it ends, is not replaced. After [`ATTEMPTS`] workers
-//! that died before the client came, the session ends, and after ten in 10 s ([`Takeovers`]). So neither a driver which
+//! that died before the client came, the session ends, and after [too many](Replaced) in a minute. So neither a driver which
 //! kills every worker nor a client which kills its own starts an endless row of them.
 
 use std::io;
@@ -26,6 +26,9 @@ use crate::takeovers::Takeovers;
 /// Number of workers in a row that may die before the client has come.
 const ATTEMPTS: u32 = 4;
 
+/// A session's workers that were replaced: at most 60 in 60 s. Tests kill them as fast as they come.
+type Replaced = Takeovers<60, 60>;
+
 /// From where a session's commands are executed again.
 pub(in super::super) struct Checkpoint {
     restores: Restores,
@@ -34,7 +37,7 @@ pub(in super::super) struct Checkpoint {
     /// Number of workers since the last one to which the client has come.
     attempts: u32,
     /// The latest times at which a worker has died.
-    replaced: Takeovers,
+    replaced: Replaced,
     /// Most bytes of a checkpoint, for which the user is charged; 0: the session has no checkpoints.
     most: u64,
     charged: Option<Charge<Option<String>>>,
@@ -51,7 +54,7 @@ impl Checkpoint {
             restores,
             contents: None,
             attempts: 0,
-            replaced: Takeovers::default(),
+            replaced: Replaced::default(),
             most: 0,
             charged: None,
         }
@@ -76,15 +79,20 @@ impl Checkpoint {
 }
 
 impl Served {
+    /// Whether so many workers of the session have died that there is no other one now.
+    pub(super) fn is_replaced_too_often(&self, now: Instant) -> bool {
+        let checkpoint = self.checkpoint.as_ref();
+        checkpoint.is_some_and(|of| !of.replaced.would_allow(now))
+    }
+
     /// Whether another worker takes the place of the session's worker, which has ended with this status.
     pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>, now: Instant) -> bool {
         let worker = &self.worker;
         let has_died = status.as_ref().is_ok_and(|status| !status.success());
-        let may_try = |of: &Checkpoint| {
-            (worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts))
-                && of.replaced.would_allow(now)
-        };
+        let may_try =
+            |of: &Checkpoint| worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts);
         self.checkpoint.as_ref().is_some_and(may_try)
+            && !self.is_replaced_too_often(now)
             && has_died
             && worker.was_asked() == Asked::Nothing
             && worker.end_reason().is_none()
