@@ -94,7 +94,7 @@ const SCALING: f64 = 0.8;
 /// Bytes for a transfer of 1 GiB that is cut 20 times: with each cut 16 MiB, and what socket buffers held (8 MiB).
 const CUT_GIB: f64 = (GIB + 20 * (16 + 8) * MIB) as f64;
 
-/// The marks of issue 4, and those of sessions that outlive their connections.
+/// The marks of issue 4, and those of sessions that outlive their connections or their process.
 const MARKS: &[Mark] = &[
     // PoCL's own enqueue costs "about 2 µs" as a mean, because a median hides its pauses. "Typically" is a median.
     mark("enqueue/*", MeanOverNative, AtMost(1.0)),
@@ -162,6 +162,10 @@ const MARKS: &[Mark] = &[
     mark("resume/cost/enqueue", OverBare, AtMost(1.02)),
     mark("resume/cost/pipelined", OverBare, AtMost(1.02)),
     mark("resume/cost/read/*", OverBare, AtLeast(0.97)),
+    // A write is copied into the log, and a read is hashed.
+    mark("survive/enqueue", OverBare, AtMost(1.1)),
+    mark("survive/write/*", OverBare, AtLeast(1.0 / 1.5)).bytes(64 * MIB, 64 * MIB),
+    mark("survive/read/*", OverBare, AtLeast(1.0 / 1.25)).bytes(64 * MIB, 64 * MIB),
     mark("nodes/mandelbrot-16", Itself, AtMost(1.05)),
 ];
 

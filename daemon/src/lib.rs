@@ -33,4 +33,5 @@ pub mod runtime;
 pub mod scratch;
 pub mod supervisor;
 pub mod sys;
+mod takeovers;
 pub mod worker;

@@ -8,7 +8,8 @@
 //! worker → client       40 bytes: HMAC-SHA256(secret, "worker" ‖ preamble ‖ nonces ‖ position), position
 //! ```
 //! The words say how much each side has received over earlier connections of the same purpose and lane. With
-//! them, a new connection takes over from a broken one.
+//! them, a new connection takes over from a broken one. On a heartbeat connection, the worker's position is a number that
+//! no other worker of the session has; 0 is no number.
 //!
 //! A refusal (by supervisor or worker) is a greeting with a verdict other than [`Verdict::Welcome`]. The
 //! connection closes after it. With TLS, the worker's handshake comes between the preamble and the

@@ -370,6 +370,8 @@ pub(crate) enum Base {
     EmptyLoader,
     /// The same call through Causeway without the row's feature.
     Without,
+    /// The same call of a program that does not outlive its session's process.
+    Unprotected,
 }
 
 impl Base {
@@ -384,6 +386,7 @@ impl Base {
             Base::LinkRoundTrip => "round trip",
             Base::EmptyLoader => "no driver",
             Base::Without => "without",
+            Base::Unprotected => "unprotected",
         }
     }
 }

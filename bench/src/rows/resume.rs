@@ -1,5 +1,5 @@
-//! Sessions that outlive their connections: the time until commands flow again, bytes that are sent twice, and the cost
-//! of being able to.
+//! Sessions that outlive their connections or their process: the time until commands flow again, bytes that are sent
+//! twice, and the cost of being able to.
 #![forbid(unsafe_code)]
 
 use super::{Base, Break, Direction, Group, Place, Row, Task, Way, size_id, size_name};
@@ -64,6 +64,26 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
                 .unit(Unit::BytesPerSecond),
             );
         }
+    }
+    rows.extend(surviving(options));
+    rows
+}
+
+/// What it costs that a program outlives its session's process: the library keeps its commands and copies its bytes.
+fn surviving(options: &Options) -> Vec<Row> {
+    let row = |task, id: &str, name: String| {
+        Row::new(Group::Resume, task, format!("survive/{id}"), name)
+            .place(Place::Resume)
+            .way(Way::Tcp)
+            .base(Base::Unprotected)
+    };
+    let bytes = (64 << 20).min(options.most_bytes());
+    let enqueue = "clEnqueueNDRangeKernel, surviving".to_owned();
+    let mut rows = vec![row(Task::EnqueueKernel(Pace::Flood), "enqueue", enqueue)];
+    for (task, what) in [(Task::Write(bytes), "write"), (Task::Read(bytes), "read")] {
+        let id = format!("{what}/{}", size_id(bytes));
+        let name = format!("blocking {what}, {}, surviving", size_name(bytes));
+        rows.push(row(task, &id, name).unit(Unit::BytesPerSecond));
     }
     rows
 }

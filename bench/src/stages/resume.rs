@@ -1,5 +1,6 @@
-//! A daemon over the fake driver behind a forwarder, which breaks connections. Beside it, two programs without a
-//! forwarder: one whose sessions outlive their connections, and one whose sessions do not.
+//! A daemon over the fake driver behind a forwarder, which breaks connections. Beside it, three programs without a
+//! forwarder: one whose sessions outlive their connections, one whose sessions also outlive their process, and one whose
+//! sessions outlive neither.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -13,7 +14,7 @@ use super::{Error, Stage};
 use crate::figures::Side;
 use crate::options::Options;
 use crate::report::Line;
-use crate::rows::{Break, Direction, Row, Task, Way};
+use crate::rows::{Base, Break, Direction, Row, Task, Way};
 use crate::setup::Build;
 
 /// Number of resets in a round, and the pause between them: a session has a limit of resumes in 10 s.
@@ -31,6 +32,8 @@ pub(super) struct Resume {
     cut: Probed,
     with: Probed,
     without: Probed,
+    /// The commands of its session can be executed again.
+    surviving: Probed,
     forwarder: Forwarder,
     /// The last field, so that the daemon ends after the programs.
     _node: Node,
@@ -49,7 +52,9 @@ impl Resume {
         let config = node.build.config("cut", &public, &options.carrier, "")?;
         let start = |change: &dyn Fn(&mut Command)| {
             let mut command = node.causeway("probe", Way::Tcp)?;
-            command.env_remove("CAUSEWAY_RESUME");
+            command
+                .env_remove("CAUSEWAY_RESUME")
+                .env_remove("CAUSEWAY_REEXECUTE");
             change(&mut command);
             Probed::start(&mut command)
         };
@@ -60,6 +65,9 @@ impl Resume {
             with: start(&|_| {})?,
             without: start(&|command| {
                 command.env("CAUSEWAY_RESUME", "0s");
+            })?,
+            surviving: start(&|command| {
+                command.env("CAUSEWAY_REEXECUTE", "1");
             })?,
             forwarder,
             _node: node,
@@ -135,10 +143,12 @@ impl Stage for Resume {
             line.samples.push(Side::Causeway, values(&row, &ours));
             return Ok(());
         }
-        let without = self.without.round(&row, 0)?;
-        line.samples.push(Side::Bare, without);
-        let with = self.with.round(&row, 0)?;
-        line.samples.push(Side::Causeway, with);
+        let (without, with) = match row.base {
+            Base::Unprotected => (&mut self.with, &mut self.surviving),
+            _ => (&mut self.without, &mut self.with),
+        };
+        line.samples.push(Side::Bare, without.round(&row, 0)?);
+        line.samples.push(Side::Causeway, with.round(&row, 0)?);
         Ok(())
     }
 }

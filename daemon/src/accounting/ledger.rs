@@ -1,7 +1,7 @@
 //! The supervisor's side of a page: which slots are taken, and the totals of sessions that have ended.
 //!
-//! Invariant: an [`Entry`] is dropped only after its worker has been reaped. A slot therefore has one
-//! writer at a time, and is zero when the next session gets it.
+//! Invariant: an [`Entry`] is dropped, and begins anew, only after its worker has been reaped. A slot therefore has one
+//! writer at a time, and is zero when the next session or worker gets it.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -115,6 +115,23 @@ impl Entry {
             .any(|of| slot[*of as usize].load(Ordering::Relaxed) > 0)
     }
 
+    /// Empties the slot for the next worker of the session. What was counted belongs to the past. The worker before must
+    /// have been reaped.
+    pub fn begin_anew(&mut self) {
+        let last = self.figures();
+        self.clear();
+        let mut state = self.ledger.state.lock();
+        state.taken.insert(self.slot, Figures::default());
+        state.past = state.past.plus(last);
+    }
+
+    // The worker has been reaped, so nothing else writes to the slot. The slot is cleared while it still counts as taken.
+    fn clear(&self) {
+        for word in self.ledger.page.slot(self.slot) {
+            word.store(0, Ordering::SeqCst);
+        }
+    }
+
     /// Returns the slot's number.
     pub fn number(&self) -> u32 {
         // The number of slots came from a `u32`, so the slot's number fits.
@@ -130,11 +147,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let last = self.figures();
-        // The worker has been reaped, so nothing else writes to the slot. The slot is cleared while it
-        // still counts as taken.
-        for word in self.ledger.page.slot(self.slot) {
-            word.store(0, Ordering::SeqCst);
-        }
+        self.clear();
         let mut state = self.ledger.state.lock();
         state.taken.remove(&self.slot);
         state.past = state.past.plus(last);

@@ -38,6 +38,28 @@ fn what_a_worker_counted_outlives_it() {
 }
 
 #[test]
+fn the_next_worker_of_a_session_needs_no_other_slot() {
+    let ledger = Ledger::new(1).unwrap();
+    let mut entry = ledger.enter().unwrap();
+    let before = slot(&entry);
+    before.add(Counter::Commands, 5);
+    assert!(before.hold(0, 60, 100));
+    entry.begin_anew();
+    assert_eq!(entry.figures(), Figures::default());
+    assert_eq!(ledger.figures().commands, 5);
+    let next = slot(&entry);
+    assert!(
+        next.hold(0, 100, 100),
+        "the memory of the worker before is free"
+    );
+    next.add(Counter::Commands, 2);
+    assert_eq!(ledger.figures().commands, 7);
+    assert!(ledger.enter().is_none());
+    drop(entry);
+    assert_eq!(ledger.figures().commands, 7);
+}
+
+#[test]
 fn what_was_read_never_becomes_less() {
     let ledger = Ledger::new(1).unwrap();
     let entry = ledger.enter().unwrap();

@@ -14,6 +14,7 @@ use toml::Spanned;
 
 use super::sandbox::DriverCaches;
 use super::sharing::Together;
+use super::size::Size;
 use super::warm::WarmDevices;
 
 /// Path of the file if no flag names another.
@@ -271,8 +272,10 @@ pub struct Sandbox {
 pub struct Survival {
     /// Directory for the sessions that a daemon which ends parks for the next one.
     pub directory: Option<PathBuf>,
-    /// Maximum size in bytes of the checkpoint of one session, in memory; 0: no checkpoints.
-    pub held: Option<u64>,
+    /// Maximum size of the checkpoint of one session, in memory; 0: no checkpoints.
+    pub held: Option<Size>,
+    /// Memory for the checkpoints of one user's sessions together; 0: no limit.
+    pub held_per_user: Option<Size>,
 }
 
 /// The `[build_cache]` table.

@@ -16,6 +16,7 @@ mod security;
 mod sessions;
 mod settings;
 mod sharing;
+mod size;
 mod warm;
 mod which;
 

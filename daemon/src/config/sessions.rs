@@ -57,6 +57,8 @@ pub struct HolderLimits {
     pub host_memory_in_all: u64,
     /// Host memory of one user's sessions together in bytes, counted in the same way; 0: no limit.
     pub host_memory_per_user: u64,
+    /// Memory for checkpoints of one user's sessions together in bytes, counted in the same way; 0: no limit.
+    pub checkpoints_per_user: u64,
 }
 
 impl HolderLimits {
@@ -108,7 +110,7 @@ pub(super) fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettin
         bulk_connections: table
             .bulk_connections
             .map_or(limits::MAX_BULK_CONNECTIONS, Within::get),
-        checkpoint_bytes: file.table.survival.held.unwrap_or(CHECKPOINT_BYTES),
+        checkpoint_bytes: file.table.survival.held.map_or(CHECKPOINT_BYTES, |of| of.0),
     })
 }
 
@@ -130,5 +132,6 @@ fn holders(file: &ConfigFile, limit: u32) -> Result<HolderLimits, BadFile> {
         per_user: table.per_user.map_or(most, Within::get),
         host_memory_in_all: memory(&table.host_memory_in_all)?,
         host_memory_per_user: memory(&table.host_memory_per_user)?,
+        checkpoints_per_user: file.table.survival.held_per_user.map_or(0, |of| of.0),
     })
 }

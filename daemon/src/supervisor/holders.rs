@@ -24,6 +24,7 @@ pub(super) struct Holdings {
     addresses: Tally<IpAddr>,
     users: Tally<String>,
     memory: Tally<Option<String>>,
+    checkpoints: Tally<Option<String>>,
 }
 
 /// The share of one session in the usage; released when dropped.
@@ -60,6 +61,7 @@ impl Holdings {
                 or_all(settings.host_memory_in_all),
                 or_all(settings.host_memory_per_user),
             ),
+            checkpoints: Tally::new(u64::MAX, or_all(settings.checkpoints_per_user)),
         }
     }
 
@@ -73,6 +75,15 @@ impl Holdings {
             Ok(_) | Err(TooMuch::Memory) => Ok(()),
             Err(own) => Err(own),
         }
+    }
+
+    /// Charges the holder for the checkpoints of one more session. `None` if that is too much.
+    pub(super) fn take_checkpoints(
+        &self,
+        holder: &Holder,
+        bytes: u64,
+    ) -> Option<Place<Option<String>>> {
+        self.checkpoints.take(holder.user.clone(), bytes).ok()
     }
 
     /// Charges one more session to the holder. Its process may use `host_memory` bytes; 0: no limit.
@@ -113,6 +124,7 @@ mod tests {
         per_user: 1,
         host_memory_in_all: 0,
         host_memory_per_user: 0,
+        checkpoints_per_user: 0,
     };
 
     fn from(address: &str) -> Holder {
@@ -189,5 +201,18 @@ mod tests {
         assert_eq!(holdings.take(&of("c"), 40).err(), Some(TooMuch::Memory));
         drop(first);
         assert!(holdings.take(&of("c"), 40).is_ok());
+    }
+
+    #[test]
+    fn checkpoints_are_what_sessions_may_take() {
+        let holdings = Holdings::new(HolderLimits {
+            checkpoints_per_user: 20,
+            ..SETTINGS
+        });
+        let first = holdings.take_checkpoints(&of("a"), 15).unwrap();
+        assert!(holdings.take_checkpoints(&of("a"), 15).is_none());
+        assert!(holdings.take_checkpoints(&of("b"), 15).is_some());
+        drop(first);
+        assert!(holdings.take_checkpoints(&of("a"), 20).is_some());
     }
 }

@@ -219,6 +219,7 @@ impl WorkersState {
         &mut self,
         worker: &Worker,
         status: &std::io::Result<ExitStatus>,
+        now: Instant,
     ) -> Option<(SessionId, Served)> {
         let mut sessions = self.sessions.iter();
         let (&id, _) = sessions.find(|(_, of)| of.worker.serial == worker.serial)?;
@@ -233,9 +234,13 @@ impl WorkersState {
         if self.moving.takes(id, &mut served, ticket) {
             return Some((id, served));
         }
-        if self.parked.takes(id, &served, &reason) || served.is_replaced(status) {
+        if self.parked.takes(id, &served, &reason) || served.is_replaced(status, now) {
             return Some((id, served));
         }
+        let reason = match served.is_replaced_too_often(now) {
+            true => format!("{reason}; its processes die again and again"),
+            false => reason,
+        };
         self.remember_end(id, &served, reason);
         Some((id, served))
     }
@@ -530,8 +535,12 @@ impl Workers {
                 owner: opening.owner.clone(),
                 away: opening.away,
                 reexecutes: opening.checkpoint.is_some(),
-                checkpoint_bytes: match opening.checkpoint {
-                    Some(_) => self.0.sessions.checkpoint_bytes,
+                checkpoint_bytes: match &mut opening.checkpoint {
+                    Some(checkpoint) => checkpoint.charge(
+                        &self.0.holdings,
+                        &opening.holder,
+                        self.0.sessions.checkpoint_bytes,
+                    ),
                     None => 0,
                 },
                 ..self.assignment(certificate)
@@ -801,9 +810,10 @@ impl Workers {
             if let Some(host) = &host {
                 host.suspect(state.busy());
             }
-            let ended = state.end_session(worker, &status);
+            let now = Instant::now();
+            let ended = state.end_session(worker, &status, now);
             match ended {
-                Some((id, served)) if served.is_replaced(&status) => {
+                Some((id, served)) if served.is_replaced(&status, now) => {
                     match self.replace(&mut state, id, served, &status) {
                         Ok(()) => return self.0.reaped.notify_waiters(),
                         Err(not_replaced) => {

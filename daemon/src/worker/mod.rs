@@ -7,7 +7,7 @@
 //!
 //! Each of the four may use those before it, and none after it. [`connection`] defines what passes between
 //! the last two. [`socket`] has the socket settings and timed reads that both need. [`threads`] starts
-//! threads, and aborts. [`takeovers`] limits how often connections replace each other.
+//! threads, and aborts.
 //!
 //! Other processes serve no session: [`probe`] asks the drivers for the inventory, [`measure`] finds out what a process
 //! takes of a card by itself, [`cards`] reads the use of cards, and [`announce`] announces the node.
@@ -23,5 +23,4 @@ pub mod probe;
 pub mod service;
 pub mod session;
 mod socket;
-mod takeovers;
 mod threads;

@@ -645,3 +645,31 @@ fn other_devices_do_not_take_a_session_back() {
     );
     assert!(node.files().is_empty());
 }
+
+#[test]
+fn a_checkpoint_that_is_being_made_ends_before_the_session_is_parked() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let mut session = Resuming::open_reexecuted(&daemon, LONG);
+    session.send(record(CONTENTS));
+    session.send(vec![Resuming::ping(1)]);
+    session.answer(1);
+    session.send_raw(&CommandBatch {
+        checkpoint: true,
+        ..CommandBatch::default()
+    });
+    hear_parking(&mut session, Parking::Stand);
+    let address = daemon.address.clone();
+    let ended = std::thread::spawn(|| daemon.terminate());
+    // The daemon asks for the parking meanwhile. Nothing shows that it has.
+    std::thread::sleep(Duration::from_millis(300));
+    session.send_raw(&stands());
+    // If the client heard this after the other word, it would go on in a session that is parked.
+    hear_parking(&mut session, Parking::Checkpoint);
+    park(&mut session);
+    assert!(ended.join().unwrap());
+    let _daemon = node.daemon(&address, FAKE, "30");
+    come_back(&mut session, record(&[]));
+    session.send(vec![read(11, vec![])]);
+    assert_eq!(contents(&mut session, 11), &CONTENTS[..]);
+}

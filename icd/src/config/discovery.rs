@@ -29,7 +29,7 @@ pub struct DiscoverySettings {
     pub insecure: bool,
     /// Whether some part could not be read. If so, no found node is used.
     pub is_broken: bool,
-    /// The settings of a found node, except its name and its addresses.
+    /// The settings of a found node, and of one that the program connects, except its name and its addresses.
     pub like: ServerSettings,
 }
 

@@ -215,6 +215,15 @@ impl Settings {
         })
     }
 
+    /// Settings for a server that the program connects, and that is not configured: those of all servers.
+    #[must_use]
+    pub fn connected(&self, address: Address) -> ServerSettings {
+        ServerSettings {
+            address,
+            ..self.discovery.like.clone()
+        }
+    }
+
     /// Settings for a node that a device manager assigned, with the addresses that the manager reports. They are those
     /// of the configured server with one of these addresses, and its addresses come first. Otherwise they are those of
     /// the manager's nodes. `None` without any valid address.

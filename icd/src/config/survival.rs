@@ -4,15 +4,21 @@
 //! [survival]
 //! reexecute = true   # or CAUSEWAY_REEXECUTE=1
 //! log = "1GiB"       # memory for what has to be executed again
+//! mtbf = "1d"        # time between deaths of a process, for the interval of checkpoints
+//! interval = "5min"  # the interval itself
 //! ```
 //! Invariant: a log has [`LEAST`] bytes at least, so that it holds more than one large write.
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::time::Duration;
 
 use causeway_proto::request;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
+
+use super::duration;
+use super::tables::DurationVisitor;
 
 /// The smallest log, in bytes.
 const LEAST: u64 = 16 << 20;
@@ -31,6 +37,12 @@ pub struct Survival {
     /// Bytes of memory in which a session keeps its commands and their data for that.
     #[serde(deserialize_with = "size")]
     pub log: u64,
+    /// Mean time between the deaths of a session's process.
+    #[serde(deserialize_with = "time")]
+    pub mtbf: Duration,
+    /// Time from one checkpoint to the next; `None`: chosen by `mtbf`.
+    #[serde(deserialize_with = "some_time")]
+    pub interval: Option<Duration>,
 }
 
 impl Default for Survival {
@@ -38,6 +50,8 @@ impl Default for Survival {
         Survival {
             reexecute: false,
             log: 1 << 30,
+            mtbf: Duration::from_secs(24 * 3600),
+            interval: None,
         }
     }
 }
@@ -65,6 +79,14 @@ fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     deserializer.deserialize_str(SizeVisitor)
 }
 
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    deserializer.deserialize_str(DurationVisitor(duration))
+}
+
+fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    time(deserializer).map(Some)
+}
+
 struct SizeVisitor;
 
 impl Visitor<'_> for SizeVisitor {
@@ -90,6 +112,18 @@ mod tests {
         assert_eq!(read("1KiB"), Err(BadSize::Little("1KiB".to_owned())));
         for bad in ["", "1", "GiB", "1GB", "-1GiB", "1.5GiB", "99999999TiB"] {
             assert_eq!(read(bad), Err(BadSize::Spelling(bad.to_owned())), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_interval_is_chosen_or_given() {
+        let read = |text: &str| toml::from_str::<Survival>(text);
+        assert_eq!(read("").ok(), Some(Survival::default()));
+        let given = read("mtbf = \"2h\"\ninterval = \"5min\"").unwrap();
+        assert_eq!(given.mtbf, Duration::from_secs(7200));
+        assert_eq!(given.interval, Some(Duration::from_secs(300)));
+        for bad in ["mtbf = \"0s\"", "interval = \"often\"", "interval = 5"] {
+            assert!(read(bad).is_err(), "{bad}");
         }
     }
 }

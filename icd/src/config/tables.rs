@@ -188,7 +188,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-struct DurationVisitor(fn(&str) -> Result<Duration, BadDuration>);
+pub(super) struct DurationVisitor(pub(super) fn(&str) -> Result<Duration, BadDuration>);
 
 impl Visitor<'_> for DurationVisitor {
     type Value = Duration;

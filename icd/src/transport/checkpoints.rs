@@ -1,24 +1,33 @@
 //! When a session asks its worker for a checkpoint.
 //!
-//! Pure: the caller says what time it is. A checkpoint is due when the log is three quarters full, or after an interval
-//! that loses least time together: √(2·K0·MTBF), where K0 is how long the last checkpoint took.
+//! Pure: the caller says what time it is. A checkpoint is due when the log is three quarters full, or after an interval:
+//! the one of the settings, or the one that loses least time together. That is √(2·K0·MTBF), where K0 is how long the last
+//! checkpoint took.
 //!
 //! Invariant: at most one checkpoint is asked for at a time. After one that cannot be had, none is asked for.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
-/// Mean time between the deaths of a session's workers.
-const MTBF: Duration = Duration::from_secs(24 * 3600);
-/// Limits of the interval.
+/// Limits of an interval that is chosen here.
 const INTERVALS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
 /// Without an answer for so long, the question is taken for lost, for example with a connection. A worker whose commands go
 /// on for too long does not answer. One that still makes the checkpoint ignores another question.
 const LOST: Duration = Duration::from_secs(60);
 
+/// How the interval is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Mean time between the deaths of a session's workers.
+    pub mtbf: Duration,
+    /// The interval of the settings.
+    pub interval: Option<Duration>,
+}
+
 /// Decides about checkpoints; see the module. All times count from the opening of the session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoints {
+    by: Interval,
     last: Duration,
     took: Duration,
     asked: Option<Duration>,
@@ -26,6 +35,18 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
+    /// No checkpoint yet.
+    #[must_use]
+    pub fn new(by: Interval) -> Checkpoints {
+        Checkpoints {
+            by,
+            last: Duration::ZERO,
+            took: Duration::ZERO,
+            asked: None,
+            is_refused: false,
+        }
+    }
+
     /// Whether a checkpoint is due. `kept` of `limit` bytes are in the log. It then counts as asked for.
     pub fn is_due(&mut self, now: Duration, kept: usize, limit: usize) -> bool {
         let is_asked = |since: Duration| now.saturating_sub(since) < LOST;
@@ -42,8 +63,13 @@ impl Checkpoints {
     /// The time from one checkpoint to the next.
     #[must_use]
     pub fn interval(&self) -> Duration {
-        let seconds = (2.0 * self.took.as_secs_f64() * MTBF.as_secs_f64()).sqrt();
-        Duration::from_secs_f64(seconds).clamp(INTERVALS.0, INTERVALS.1)
+        let Interval { mtbf, interval } = self.by;
+        interval.unwrap_or_else(|| {
+            let seconds = (2.0 * self.took.as_secs_f64() * mtbf.as_secs_f64()).sqrt();
+            // Limited first: a duration has no room for all numbers.
+            let most = INTERVALS.1.as_secs_f64();
+            Duration::from_secs_f64(seconds.min(most)).max(INTERVALS.0)
+        })
     }
 
     /// Whether an answer may come.
@@ -82,9 +108,39 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    const DAY: u64 = 24 * 3600;
+
+    fn checkpoints(mtbf: u64, interval: Option<u64>) -> Checkpoints {
+        Checkpoints::new(Interval {
+            mtbf: seconds(mtbf),
+            interval: interval.map(seconds),
+        })
+    }
+
+    #[test]
+    fn the_interval_follows_the_settings() {
+        for (mtbf, fixed, took, interval) in [
+            (DAY, None, 12, 1440),
+            (DAY / 4, None, 12, 720),
+            // Deaths are rarer than the longest interval can say.
+            (u64::MAX, None, 12, 3600),
+            (1, None, 1, 10),
+            (DAY, Some(3), 12, 3),
+            (DAY, Some(DAY), 12, DAY),
+        ] {
+            let mut checkpoints = checkpoints(mtbf, fixed);
+            assert!(checkpoints.is_due(seconds(9), 75, LIMIT));
+            checkpoints.made(seconds(9 + took));
+            assert_eq!(checkpoints.interval(), seconds(interval));
+        }
+        let mut often = checkpoints(DAY, Some(3));
+        assert!(!often.is_due(seconds(2), 1, LIMIT));
+        assert!(often.is_due(seconds(3), 1, LIMIT));
+    }
+
     #[test]
     fn a_checkpoint_is_due_after_the_interval_or_when_the_log_is_nearly_full() {
-        let mut checkpoints = Checkpoints::default();
+        let mut checkpoints = checkpoints(DAY, None);
         assert!(!checkpoints.is_due(seconds(9), 74, LIMIT));
         assert!(checkpoints.is_due(seconds(9), 75, LIMIT));
         // Asked for.
@@ -99,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_interval_has_limits() {
-        let mut checkpoints = Checkpoints::default();
+        let mut checkpoints = checkpoints(DAY, None);
         assert_eq!(checkpoints.interval(), INTERVALS.0);
         assert!(checkpoints.is_due(seconds(10), 1, LIMIT));
         checkpoints.made(seconds(10_000));
@@ -108,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_lost_question_is_repeated_and_a_refused_one_is_not() {
-        let mut checkpoints = Checkpoints::default();
+        let mut checkpoints = checkpoints(DAY, None);
         assert!(checkpoints.is_due(seconds(10), 1, LIMIT));
         assert!(!checkpoints.is_due(seconds(69), 99, LIMIT));
         assert!(checkpoints.is_due(seconds(70), 1, LIMIT));

@@ -571,25 +571,25 @@ impl Core {
         }
     }
 
-    /// Goes on over new connections, with a worker that has applied `position` commands, and to which this end's position
-    /// is `told`. Returns the number of bytes that are written again. The next writer does that, not this thread, which
+    /// Goes on over new connections. Returns the number of bytes that are written again. The next writer does that, not this thread, which
     /// must hear the heartbeats.
     ///
     /// # Errors
     /// [`NotResumed`]. The session stays away.
-    pub(super) fn go_on(
-        &self,
-        commands: Line,
-        heartbeat: Arc<Line>,
-        told: u64,
-        position: u64,
-    ) -> Result<usize, NotResumed> {
+    pub(super) fn go_on(&self, connected: Connected) -> Result<usize, NotResumed> {
         let Some(resume) = &self.resume else {
             return Ok(0);
         };
-        if position & REEXECUTES != 0 {
-            return self.go_on_again(resume, commands, heartbeat, told, position);
+        if connected.position & REEXECUTES != 0 {
+            return self.go_on_again(resume, connected);
         }
+        let Connected {
+            commands,
+            heartbeat,
+            told,
+            position,
+            ..
+        } = connected;
         let generation = resume.generation.load(Ordering::Acquire) + 1;
         self.replace_heartbeat(resume, heartbeat, told);
         // The connection may break again before the worker is whole.
@@ -783,6 +783,18 @@ impl Core {
             away: away.unwrap_or_default(),
         });
     }
+}
+
+/// New connections to the session's worker, or to another one in its place.
+pub(super) struct Connected {
+    pub(super) commands: Line,
+    pub(super) heartbeat: Arc<Line>,
+    /// This end's position, as the worker knows it.
+    pub(super) told: u64,
+    /// Number of commands that the worker has applied.
+    pub(super) position: u64,
+    /// Tells the worker from another one; 0: not known.
+    pub(super) incarnation: u64,
 }
 
 impl Acknowledging {

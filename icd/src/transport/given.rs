@@ -107,6 +107,9 @@ impl Given {
     }
 
     /// Commands below this number may be executed again now.
+    ///
+    /// No end comes only with a later command: the worker reports those of a batch's commands without events at the latest
+    /// when the batch is over, and what is sent again is a batch.
     #[must_use]
     pub fn allowed(&self) -> u64 {
         self.order

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::config::ServerSettings;
+use crate::config::{ServerSettings, Survival};
 
 /// The times that the node has granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,8 +12,8 @@ pub(super) struct Granted {
     pub(super) resume: Duration,
     /// How long the program waits for a daemon that is started anew; zero: the session is never parked.
     pub(super) restart: Duration,
-    /// How many bytes are kept to execute the commands again if the worker dies; `None`: they are not.
-    pub(super) reexecutes: Option<usize>,
+    /// What the program asks for if its commands are executed again when the worker dies; `None`: they are not.
+    pub(super) reexecutes: Option<Survival>,
     keep: Duration,
     /// Whether the program has asked for more.
     is_less: bool,
@@ -45,8 +45,7 @@ impl Granted {
     /// Adds whether the node puts another worker into the place of one that dies.
     pub(super) fn with_reexecution(mut self, server: &ServerSettings, reexecutes: bool) -> Granted {
         let is_granted = server.survival.reexecute && reexecutes && self.resumes();
-        self.reexecutes =
-            is_granted.then(|| usize::try_from(server.survival.log).unwrap_or(usize::MAX));
+        self.reexecutes = is_granted.then_some(server.survival);
         self
     }
 

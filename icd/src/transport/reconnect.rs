@@ -16,7 +16,7 @@ use causeway_security::Line;
 use super::bulk::Owner;
 use super::clock;
 use super::control;
-use super::core::{Break, Core, NotResumed};
+use super::core::{Break, Connected, Core, NotResumed};
 use super::local::Peer;
 use super::node::Node;
 use super::patience::Patience;
@@ -347,7 +347,7 @@ impl Redialer {
             opened.map_err(failed)
         };
         let told = core.position();
-        let (heartbeat, _) = open(stream, Purpose::Heartbeat, 0)?;
+        let (heartbeat, incarnation) = open(stream, Purpose::Heartbeat, 0)?;
         let opened = dialer
             .connect_to(&rail.peer, deadline)
             .map_err(failed)
@@ -357,7 +357,14 @@ impl Redialer {
             super::socket::say_comes_back(&heartbeat);
         })?;
         let heartbeat = Arc::new(heartbeat);
-        match core.go_on(commands, Arc::clone(&heartbeat), told, position) {
+        let connected = Connected {
+            commands,
+            heartbeat: Arc::clone(&heartbeat),
+            told,
+            position,
+            incarnation,
+        };
+        match core.go_on(connected) {
             Ok(again) => {
                 let owner: Arc<dyn Owner> = Arc::<Core>::clone(core);
                 owner.bulk().open_if_needed(&owner);

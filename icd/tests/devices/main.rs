@@ -11,6 +11,7 @@ mod poor;
 mod rails;
 mod rails_cut;
 mod rails_grpc;
+mod replaced;
 mod secured_breaks;
 mod secured_nodes;
 mod secured_refusals;

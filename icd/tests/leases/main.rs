@@ -18,5 +18,6 @@ mod rails;
 mod refused;
 mod reserved;
 mod several_managers;
+mod survived;
 mod under_strangers;
 mod without_the_manager;

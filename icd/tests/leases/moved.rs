@@ -11,7 +11,7 @@ const DEVICE: &str = "[[device]]\nname = \"A\"\npipes = true";
 
 impl Cluster {
     /// The node that has the only lease.
-    fn place(&self) -> NodeInfo {
+    pub fn place(&self) -> NodeInfo {
         let mut leases = self.manager.admin().leases().expect("a list");
         // A grant that was to take over the lease may be ending.
         leases.retain(|lease| lease.state() == LeaseState::Active);
@@ -23,13 +23,13 @@ impl Cluster {
     }
 
     /// Has all leases of a node move.
-    fn migrate(&self, node: &NodeInfo, within: Duration) {
+    pub fn migrate(&self, node: &NodeInfo, within: Duration) {
         let admin = self.manager.admin();
         admin.migrate(node, within).expect("the manager drains it");
     }
 
     /// Waits until the only lease of a node that is drained is in this state. Returns why.
-    fn leaves(&self, node: &NodeInfo, state: LeavingState) -> String {
+    pub fn leaves(&self, node: &NodeInfo, state: LeavingState) -> String {
         eventually(state.as_str_name(), || {
             let nodes = self.manager.admin().nodes().expect("a list");
             let now = nodes.into_iter().find(|of| of.node_uuid == node.node_uuid);

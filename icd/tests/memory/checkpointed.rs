@@ -132,3 +132,27 @@ fn without_checkpoints_a_full_log_ends_the_protection_and_the_program_goes_on() 
     ));
     assert_ne!(code!(clFinish(cl.queue)), CL_SUCCESS);
 }
+
+#[test]
+fn bytes_that_left_while_the_program_stood_for_a_checkpoint_are_written_again() {
+    own_process!();
+    let _turn = turn();
+    let cl = Fixture::new();
+    // Writes of this size leave beside their commands, on the thread that waits for them.
+    const EAGER: usize = 256 << 10;
+    let buffers: Vec<cl_mem> = (0..120)
+        .map(|_| cl.buffer(CL_MEM_READ_WRITE, EAGER))
+        .collect();
+    // The log is full twice. The thread never pauses, so the bytes of one write leave while the program stands, and its
+    // command follows behind the checkpoint.
+    for (seed, buffer) in buffers.iter().enumerate() {
+        cl.write(*buffer, 0, &pattern(seed, EAGER));
+    }
+    kill_workers();
+    for (seed, buffer) in buffers.iter().enumerate() {
+        assert!(
+            cl.read(*buffer, 0, EAGER) == pattern(seed, EAGER),
+            "write {seed}"
+        );
+    }
+}

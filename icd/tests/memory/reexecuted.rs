@@ -221,6 +221,29 @@ fn what_the_program_did_between_two_queues_is_kept_in_order() {
 }
 
 #[test]
+fn ends_of_commands_without_events_come_again_before_what_followed_them() {
+    own_process!();
+    let _turn = turn();
+    let mut run = Run::new();
+    let (first, second) = (run.cl.queue, run.cl.another_queue(0));
+    for round in 0..3 {
+        // No event, no later command in this queue, and nobody waits.
+        run.cl.queue = first;
+        run.add(round, &[]);
+        ok!(clFlush(first));
+        // The library has heard of the ends by now, so these commands wait for them after a kill.
+        std::thread::sleep(Duration::from_millis(300));
+        run.cl.queue = second;
+        run.add(100, &[]);
+        run.cl.finish();
+        kill_workers();
+        run.check();
+    }
+    run.cl.queue = first;
+    ok!(clReleaseCommandQueue(second));
+}
+
+#[test]
 fn a_kernel_that_is_killed_in_its_middle_is_executed_again() {
     own_process!();
     let _turn = turn();

@@ -16,6 +16,7 @@ mod loss;
 mod memory;
 mod parked;
 mod peer_links;
+mod reexecuted;
 mod relay;
 mod resume;
 mod resumed_lanes;

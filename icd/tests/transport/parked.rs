@@ -1,6 +1,7 @@
 //! Tests of a client whose session is parked: it stands, waits for the next daemon, and gives it the record.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use causeway::config::Carrier;
 use causeway::transport::Session;
@@ -206,4 +207,34 @@ fn a_batch_is_acknowledged_when_the_bytes_of_its_transfers_have_arrived() {
     let mut worker = bulk.fake.worker();
     assert_eq!(worker.receive().recorded(), Recorded::Last);
     assert!(bulk.session.is_lost().is_none());
+}
+
+#[test]
+fn a_batch_is_acknowledged_when_the_ends_of_its_transfers_were_passed_on() {
+    let mut bulk = Bulk::new(Faults {
+        bulk_connections: 1,
+        ..parks()
+    });
+    let bytes = pattern(3000);
+    let mut memory = vec![0; bytes.len()];
+    bulk.download(&mut memory, Region::linear(0, 3000).unwrap());
+    let mut lane = bulk.fake.lane();
+    // The lane has the last bytes, and is about to report the end.
+    let delayed = bulk.upper.delay();
+    bulk.worker.send(EventBatch {
+        parking: Parking::Stand.into(),
+        ..completed(EVENT.0, 0)
+    });
+    until_it_stands(&mut bulk.worker);
+    send(&mut lane, &bytes, 0, 3000);
+    let begun = Instant::now();
+    // The client acknowledges with every heartbeat, of which there are many meanwhile.
+    while begun.elapsed() < Duration::from_secs(1) {
+        assert_eq!(bulk.fake.acknowledged(), 0);
+        std::thread::yield_now();
+    }
+    drop(delayed);
+    assert_eq!(bulk.upper.completion(EVENT.0).status, 0);
+    wait_for(|| bulk.fake.acknowledged() == 1);
+    assert!(memory == bytes);
 }

@@ -7,7 +7,7 @@
 
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::super::domains::Domain;
 use super::super::exclusive::Claim;
@@ -203,7 +203,10 @@ impl Workers {
         let idle = host.remove(worker);
         let (ended, is_draining) = {
             let mut state = self.0.state.lock();
-            (state.end_session(worker, &status), state.draining)
+            (
+                state.end_session(worker, &status, Instant::now()),
+                state.draining,
+            )
         };
         self.note_end(worker, ended, status, Some(&host.domain));
         if let Some(number) = idle {

@@ -1,10 +1,11 @@
 //! Puts another worker into the place of one that has died, for a session whose client executes its commands again.
 //!
-//! The session keeps its id, secret, certificate, and its place in a lease. Only its worker and its accounting slot are
-//! new. The worker begins at the session's last checkpoint. Without one, it begins with nothing.
+//! The session keeps its id, secret, certificate, its place in a lease, and its accounting slot. Only its worker is new.
+//! The worker begins at the session's last checkpoint. Without one, it begins with nothing.
 //!
 //! Invariants: a worker that was told to end, or that has said why it ends, is not replaced. After [`ATTEMPTS`] workers
-//! that died before the client came, the session ends. So a driver which kills every worker starts no endless row of them.
+//! that died before the client came, the session ends, and after [too many](Replaced) in a minute. So neither a driver which
+//! kills every worker nor a client which kills its own starts an endless row of them.
 
 use std::io;
 use std::process::ExitStatus;
@@ -12,25 +13,34 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_proto::id::SessionId;
+use causeway_serving::admission::Place as Charge;
 
 use super::super::endings::log_replaced;
+use super::super::holders::{Holder, Holdings};
 use super::super::worker::{Asked, SealedFile, Worker};
 use super::{NotOpened, Place, Served, Workers, WorkersState};
-use crate::accounting::Ledger;
 use crate::build_cache;
 use crate::handover::{Assignment, Restores, ToWorker};
+use crate::takeovers::Takeovers;
 
 /// Number of workers in a row that may die before the client has come.
 const ATTEMPTS: u32 = 4;
 
+/// A session's workers that were replaced: at most 60 in 60 s. Tests kill them as fast as they come.
+type Replaced = Takeovers<60, 60>;
+
 /// From where a session's commands are executed again.
-#[derive(Debug)]
 pub(in super::super) struct Checkpoint {
     restores: Restores,
     /// What the worker before has written; `None`: nothing.
     contents: Option<SealedFile>,
     /// Number of workers since the last one to which the client has come.
     attempts: u32,
+    /// The latest times at which a worker has died.
+    replaced: Replaced,
+    /// Most bytes of a checkpoint, for which the user is charged; 0: the session has no checkpoints.
+    most: u64,
+    charged: Option<Charge<Option<String>>>,
 }
 
 impl Checkpoint {
@@ -44,18 +54,45 @@ impl Checkpoint {
             restores,
             contents: None,
             attempts: 0,
+            replaced: Replaced::default(),
+            most: 0,
+            charged: None,
         }
+    }
+
+    /// Charges the holder for checkpoints of `most` bytes. Without room for them, the session has none. Returns how many
+    /// bytes one may have.
+    pub(super) fn charge(&mut self, holdings: &Holdings, holder: &Holder, most: u64) -> u64 {
+        self.charged = holdings.take_checkpoints(holder, most);
+        self.most = match self.charged {
+            Some(_) => most,
+            None => {
+                tracing::info!(
+                    user = holder.user,
+                    "a session has no checkpoints, because its user's sessions have reached `held_per_user`"
+                );
+                0
+            }
+        };
+        self.most
     }
 }
 
 impl Served {
+    /// Whether so many workers of the session have died that there is no other one now.
+    pub(super) fn is_replaced_too_often(&self, now: Instant) -> bool {
+        let checkpoint = self.checkpoint.as_ref();
+        checkpoint.is_some_and(|of| !of.replaced.would_allow(now))
+    }
+
     /// Whether another worker takes the place of the session's worker, which has ended with this status.
-    pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>) -> bool {
+    pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>, now: Instant) -> bool {
         let worker = &self.worker;
         let has_died = status.as_ref().is_ok_and(|status| !status.success());
         let may_try =
             |of: &Checkpoint| worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts);
         self.checkpoint.as_ref().is_some_and(may_try)
+            && !self.is_replaced_too_often(now)
             && has_died
             && worker.was_asked() == Asked::Nothing
             && worker.end_reason().is_none()
@@ -139,12 +176,8 @@ impl Workers {
             checkpoint.restores.applied = applied;
             checkpoint.contents = Some(contents);
         }
-        let ledger = match &served.place {
-            Some(place) => Arc::clone(place.ledger()),
-            None => Ledger::new(1)?,
-        };
-        let entry = ledger.enter();
-        let entry = entry.ok_or(NotOpened::Full(self.0.sessions.limit))?;
+        // The slot stays the session's: a lease whose sessions take all slots has no other one.
+        served.entry.begin_anew();
         // The client may be away when its worker dies.
         let connect_limit = self.0.sessions.connect_limit.max(served.away.resume);
         let assignment = Assignment {
@@ -155,14 +188,14 @@ impl Workers {
             owner: served.owner.clone(),
             away: served.away,
             restores: Some(checkpoint.restores),
-            slot: entry.number(),
+            slot: served.entry.number(),
             reexecutes: true,
-            checkpoint_bytes: self.0.sessions.checkpoint_bytes,
+            checkpoint_bytes: checkpoint.most,
             ..self.assignment(served.certificate.clone())
         };
         let message = ToWorker::Assign {
             assignment: Box::new(assignment),
-            page: entry.page().try_clone_to_owned()?,
+            page: served.entry.page().try_clone_to_owned()?,
         };
         let mut tries = 1;
         let worker = loop {
@@ -175,11 +208,11 @@ impl Workers {
                 begun => break begun?,
             }
         };
-        worker.checkpoints(self.0.sessions.checkpoint_bytes);
+        worker.checkpoints(checkpoint.most);
         let user = build_cache::Owner::of(served.owner.user.as_deref());
         worker.serve(id, user, connect_limit, served.away.longest());
-        served.entry = entry;
         if let Some(checkpoint) = &mut served.checkpoint {
+            checkpoint.replaced.may_take(Instant::now());
             checkpoint.attempts = match served.worker.is_connected() {
                 true => 1,
                 false => checkpoint.attempts + 1,

@@ -43,9 +43,11 @@ fn park(stage: &Arc<Stage>, contents: &File) {
         std::thread::sleep(LOOK_EVERY);
     }
     let way = OfStage { stage, carrier };
-    match session.park(contents, &way) {
+    let turn = session.parking_turn();
+    match session.park(&turn, contents, &way) {
         Outcome::Parked { applied, events } => {
             stage.note_parked();
+            drop(turn);
             stage.report(&ToSupervisor::Parked(Restores {
                 applied,
                 events,
@@ -83,11 +85,15 @@ fn checkpoint(stage: &Arc<Stage>) {
         return;
     };
     let most = stage.assignment().map_or(0, |of| of.checkpoint_bytes);
-    let begun = Instant::now();
     let way = OfStage { stage, carrier };
+    let turn = session.parking_turn();
+    if stage.is_parked() {
+        return;
+    }
+    let begun = Instant::now();
     let made = memory_file().map_err(|error| error.to_string());
     let outcome = match &made {
-        Ok(contents) => session.checkpoint(contents, most, &way),
+        Ok(contents) => session.checkpoint(&turn, contents, most, &way),
         Err(error) => Outcome::Never(error.clone()),
     };
     let sealed = |contents: File| seal(contents).map_err(|error| error.to_string());

@@ -28,8 +28,8 @@ use super::presence::{Change, Presence};
 use super::window::BadNumber;
 use crate::accounting::Slot;
 use crate::handover::{self, Assignment, Line, Restores, ToSupervisor};
+use crate::takeovers::Takeovers;
 use crate::worker::session::Session;
-use crate::worker::takeovers::Takeovers;
 use crate::worker::threads::Scope;
 
 /// Time after which it is logged that a session is away.
@@ -42,6 +42,8 @@ pub(super) struct Stage {
     /// The threads of the connection service for this session.
     pub(super) scope: Scope,
     to_supervisor: OwnedFd,
+    /// Tells this worker from another one of the same session; not 0.
+    incarnation: u64,
     /// Locked while a connection is reported, so that the supervisor learns of the newest one last.
     reporting: Mutex<()>,
 }
@@ -106,6 +108,7 @@ impl Stage {
             changed: Condvar::new(),
             endings,
             to_supervisor,
+            incarnation: rand::random::<u64>() | 1,
             reporting: Mutex::default(),
         }
     }
@@ -519,7 +522,7 @@ impl Stage {
 
     /// Claims the place for a connection that has proved the secret. Takes it from the connection before, which is
     /// shut down. `generation` is the client's, of its lanes. Returns how much of what the client sends for this place
-    /// the session has, too.
+    /// the session has, too, or for heartbeats the incarnation.
     pub(super) fn claim(
         self: &Arc<Self>,
         preamble: &Introduction,
@@ -561,6 +564,7 @@ impl Stage {
                 claimed.stopped = stopped;
                 stopped.ok_or(Verdict::TooMany)?.position
             }
+            Place::Heartbeat => self.incarnation,
             _ => 0,
         };
         if matches!(place, Place::Commands) && position & WANTS_RECORD != 0 {

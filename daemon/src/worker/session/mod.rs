@@ -271,15 +271,26 @@ impl Session {
         self.shared.parking.client_stands();
     }
 
+    /// Waits for the turn to park the session or to make a checkpoint.
+    pub(crate) fn parking_turn(&self) -> parking::Turn<'_> {
+        self.shared.parking.turn()
+    }
+
     /// Parks the session; see [`parking`].
-    pub(crate) fn park(&self, contents: &File, way: &dyn parking::Way) -> parking::Outcome {
+    pub(crate) fn park(
+        &self,
+        _turn: &parking::Turn<'_>,
+        contents: &File,
+        way: &dyn parking::Way,
+    ) -> parking::Outcome {
         parking::park::park(&self.shared, contents, way)
     }
 
     /// Makes a checkpoint of at most `most` bytes; see [`parking`]. [`Session::tell_parking`] must follow, unless the
-    /// session is over.
+    /// session is over, in the same turn.
     pub(crate) fn checkpoint(
         &self,
+        _turn: &parking::Turn<'_>,
         contents: &File,
         most: u64,
         way: &dyn parking::Way,

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use causeway_proto::command::command::Kind;
 use causeway_proto::status::Status;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::tables::Objects;
 use crate::worker::connection::Source;
@@ -52,7 +52,6 @@ pub fn is_whole(file: &[u8]) -> bool {
 pub(crate) struct Parking {
     /// Why the session is never parked.
     never: OnceLock<&'static str>,
-    /// Held by the thread that parks the session or makes a checkpoint.
     turn: Mutex<()>,
     stands: Mutex<bool>,
     stood: Condvar,
@@ -66,6 +65,12 @@ struct Restoring {
     next: u64,
     /// Whether the host clock goes on where that of the worker before was.
     has_clock: bool,
+}
+
+/// Has the turn to park the session or to make a checkpoint. The client must hear the end of one before the other begins:
+/// otherwise the word that ends a checkpoint lets a parked client go on.
+pub(crate) struct Turn<'a> {
+    _turn: MutexGuard<'a, ()>,
 }
 
 /// The client's side of a session that is parked.
@@ -103,6 +108,13 @@ impl Parking {
             stood: Condvar::new(),
             is_restoring: AtomicBool::new(restoring.is_some()),
             restoring: Mutex::new(restoring),
+        }
+    }
+
+    /// Waits for the turn.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        Turn {
+            _turn: self.turn.lock(),
         }
     }
 

@@ -23,7 +23,7 @@ use cl_headers::types::{
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::finding::Finding;
-use crate::config::{Address, ServerSettings, Settings};
+use crate::config::{Address, Settings};
 use crate::error::{ClResult, fail, require};
 use crate::lease::{Lease, Offer, Offered, Unconfirmed};
 use crate::stub::device::Device;
@@ -158,10 +158,7 @@ impl Platform {
         }
         let asked = match &at_address {
             Some(server) => server.node().target(),
-            None => Target::from(ServerSettings {
-                tls: self.settings.tls.clone(),
-                ..ServerSettings::at(address)
-            }),
+            None => Target::from(self.settings.connected(address)),
         };
         let Some(reply) = transport::ask(std::slice::from_ref(&asked)).pop() else {
             return fail(CL_CONNECTION_FAILURE_WWU);

@@ -24,14 +24,14 @@ use causeway_proto::command::{self, Command, Completion, Notice};
 use causeway_proto::id::{EventId, RequestId};
 use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
 use causeway_proto::region::Region;
-use causeway_security::Line;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
 
-use super::{Core, NotResumed, Resume};
+use super::{Connected, Core, NotResumed, Resume};
+use crate::config::Survival;
 use crate::transport::bulk::memory::HostRegion;
-use crate::transport::checkpoints::Checkpoints;
+use crate::transport::checkpoints::{Checkpoints, Interval};
 use crate::transport::given::{Given, Gives, Item};
 use crate::transport::kept::Impossible;
 use crate::transport::outbox::{NotReplayed, Replayed};
@@ -54,10 +54,26 @@ pub(in crate::transport) struct Reexecution {
     ended: OnceLock<String>,
     given: Mutex<Given>,
     sent: Mutex<SentBytes>,
-    /// How many workers have died at a command, by its number.
-    deaths: Mutex<FxHashMap<u64, u32>>,
+    deaths: Mutex<Deaths>,
     opened: Instant,
     checkpoints: Mutex<Checkpoints>,
+}
+
+/// The deaths of the session's workers.
+#[derive(Default)]
+struct Deaths {
+    /// How many workers have died at a command, by its number.
+    at: FxHashMap<u64, u32>,
+    /// The incarnation of the present worker; 0: not known.
+    present: u64,
+}
+
+impl Deaths {
+    /// Whether the connections lead to another worker than before. A connection that breaks is no death.
+    fn is_another(&mut self, incarnation: u64) -> bool {
+        let before = std::mem::replace(&mut self.present, incarnation);
+        incarnation == 0 || incarnation != before
+    }
 }
 
 /// The bytes of bulk writes, as far as they were sent.
@@ -100,15 +116,16 @@ impl Copied {
 }
 
 impl Reexecution {
-    pub(super) fn new(limit: usize) -> Reexecution {
+    pub(super) fn new(survival: Survival) -> Reexecution {
+        let Survival { mtbf, interval, .. } = survival;
         Reexecution {
-            limit,
+            limit: usize::try_from(survival.log).unwrap_or(usize::MAX),
             ended: OnceLock::new(),
             given: Mutex::default(),
             sent: Mutex::default(),
             deaths: Mutex::default(),
             opened: Instant::now(),
-            checkpoints: Mutex::default(),
+            checkpoints: Mutex::new(Checkpoints::new(Interval { mtbf, interval })),
         }
     }
 }
@@ -366,11 +383,15 @@ impl Core {
     pub(super) fn go_on_again(
         &self,
         resume: &Resume,
-        commands: Line,
-        heartbeat: Arc<Line>,
-        told: u64,
-        position: u64,
+        connected: Connected,
     ) -> Result<usize, NotResumed> {
+        let Connected {
+            commands,
+            heartbeat,
+            told,
+            position,
+            incarnation,
+        } = connected;
         let cut = position & !(WANTS_RECORD | REEXECUTES);
         let again = self.again().ok_or_else(|| self.not_again())?;
         let generation = resume.generation.load(Ordering::Acquire) + 1;
@@ -389,7 +410,9 @@ impl Core {
             self.heartbeat.lock().shut_down();
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
-        self.note_death(again)?;
+        if again.deaths.lock().is_another(incarnation) {
+            self.note_death(again)?;
+        }
         // The worker before may have died before it could say that its last checkpoint is whole.
         if self.outbox.last_cut() != cut && !(self.outbox.stands() && self.cut()) {
             return Err(Impossible::NotRestored.into());
@@ -460,7 +483,7 @@ impl Core {
             .running();
         let mut deaths = again.deaths.lock();
         for suspect in running {
-            let count = deaths.entry(suspect.number).or_default();
+            let count = deaths.at.entry(suspect.number).or_default();
             *count += 1;
             let most = if suspect.is_build {
                 DEATHS_AT_BUILDS

@@ -75,6 +75,8 @@ pub struct Faults {
     pub restart_ms: u32,
     /// The processes whose sessions are away.
     pub away: Vec<Client>,
+    /// The node puts another worker into the place of one that has died.
+    pub reexecutes: bool,
 }
 
 impl Default for Faults {
@@ -96,6 +98,7 @@ impl Default for Faults {
             resume_ms: 0,
             restart_ms: 0,
             away: Vec::new(),
+            reexecutes: false,
         }
     }
 }
@@ -121,6 +124,8 @@ struct Shared {
     heartbeats_asked: AtomicUsize,
     /// Number of the last command that the worker has, for the next connection.
     position: AtomicU64,
+    /// The number of the worker, for the next heartbeat connection.
+    incarnation: AtomicU64,
     /// The verdict on new connections.
     verdict: Mutex<Verdict>,
     /// Number of command connections that the node closes without an answer, beginning with the next one.
@@ -155,6 +160,7 @@ impl FakeNode {
             lanes_asked: AtomicUsize::new(0),
             heartbeats_asked: AtomicUsize::new(0),
             position: AtomicU64::new(0),
+            incarnation: AtomicU64::new(1),
             verdict: Mutex::new(Verdict::Welcome),
             closed_commands: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
@@ -198,7 +204,9 @@ impl FakeNode {
     }
 
     pub fn settings(&self) -> ServerSettings {
-        ServerSettings::at(self.address.to_string().parse().unwrap())
+        let mut settings = ServerSettings::at(self.address.to_string().parse().unwrap());
+        settings.survival.reexecute = self.shared.faults.reexecutes;
+        settings
     }
 
     /// The node as the client sees it.
@@ -269,6 +277,11 @@ impl FakeNode {
     /// Sets the last command that the worker has applied. The next connection begins there.
     pub fn set_position(&self, command: u64) {
         self.shared.position.store(command, Ordering::SeqCst);
+    }
+
+    /// Sets the number of the worker. The next connections lead to it.
+    pub fn set_incarnation(&self, number: u64) {
+        self.shared.incarnation.store(number, Ordering::SeqCst);
     }
 
     /// Forgets the session, for this reason.
@@ -455,6 +468,9 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
         shared.handled.lock().unwrap().push(word.position);
         position = shared.position.load(Ordering::SeqCst);
     }
+    if preamble.purpose == Purpose::Heartbeat {
+        position = shared.incarnation.load(Ordering::SeqCst);
+    }
     let proof = if shared.faults.impostor {
         [0; WORKER_PROOF]
     } else {
@@ -574,6 +590,7 @@ impl NodeService for Supervisor {
             resume_ms: self.0.faults.resume_ms.min(request.get_ref().resume_ms),
             restart_ms: self.0.faults.restart_ms.min(request.get_ref().restart_ms),
             away: self.0.faults.away.clone(),
+            reexecutes: self.0.faults.reexecutes,
             // Mostly nobody listens at this path, and lanes then use TCP.
             shared_memory: self
                 .0

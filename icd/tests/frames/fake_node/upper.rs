@@ -1,6 +1,6 @@
 //! An upper half that only records its calls.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -14,6 +14,8 @@ use super::PATIENCE;
 pub struct Upper {
     heard: Mutex<Heard>,
     changed: Condvar,
+    // Locked by a test that delays completions.
+    gate: Mutex<()>,
 }
 
 #[derive(Default, Clone, Debug)]
@@ -31,6 +33,11 @@ impl Upper {
 
     pub fn heard(&self) -> Heard {
         self.heard.lock().unwrap().clone()
+    }
+
+    /// Delays completions until the result is dropped.
+    pub fn delay(&self) -> MutexGuard<'_, ()> {
+        self.gate.lock().unwrap()
     }
 
     /// Waits until the recorded calls satisfy `enough`.
@@ -73,6 +80,7 @@ impl Upper {
 
 impl SessionEvents for Upper {
     fn completed(&self, completion: Completion) {
+        drop(self.gate.lock().unwrap());
         self.note(|heard| heard.completions.push(completion));
     }
     fn notice(&self, notice: Notice) {

@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Stage, StageState};
 use crate::handover::Line;
+use crate::takeovers::Takeovers;
 use crate::worker::service::ending::Ending;
 use crate::worker::service::presence::How;
-use crate::worker::takeovers::Takeovers;
 
 /// The place of the client's commands or heartbeats.
 #[derive(Default)]

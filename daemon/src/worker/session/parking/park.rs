@@ -16,9 +16,8 @@ use crate::worker::session::shared::Shared;
 /// something that the program enqueues later. The client asks again.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Parks the session; see the module.
+/// Parks the session; see the module. The caller has the turn.
 pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Way) -> Outcome {
-    let _turn = shared.parking.turn.lock();
     match stand_and_write(shared, contents, u64::MAX, way, None) {
         Outcome::Parked { applied, .. } => {
             // The client need not hear this.
@@ -33,14 +32,13 @@ pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Wa
 }
 
 /// Makes a checkpoint of at most `most` bytes; see the module. The client stands afterwards, if the checkpoint is made.
-/// [`Outcome::Over`]: the session ends, or something of it goes on for too long.
+/// [`Outcome::Over`]: the session ends, or something of it goes on for too long. The caller has the turn.
 pub(in super::super) fn checkpoint(
     shared: &Arc<Shared>,
     contents: &File,
     most: u64,
     way: &dyn Way,
 ) -> Outcome {
-    let _turn = shared.parking.turn.lock();
     let until = Instant::now() + CHECKPOINT_PATIENCE;
     stand_and_write(shared, contents, most, way, Some(until))
 }

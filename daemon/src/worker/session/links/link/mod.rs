@@ -35,8 +35,8 @@ use self::mending::Mending;
 use super::Links;
 use super::incoming::{Connections, Incoming, Seat};
 use super::messages::{self, Handled, Heard, Messages};
+use crate::takeovers::Takeovers;
 use crate::worker::objects::command::MirrorHost;
-use crate::worker::takeovers::Takeovers;
 
 /// How often a waiting thread checks whether the peer has closed a connection that is not in use yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

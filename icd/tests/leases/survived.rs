@@ -1,0 +1,65 @@
+//! Tests of leased programs whose worker dies, and whose commands another one executes again.
+
+use std::time::Duration;
+
+use causeway_proto::manager::LeavingState;
+
+use crate::cluster::{Cluster, LeaseState, played};
+use crate::frames::servers::*;
+
+const DEVICE: &str = "[[device]]\nname = \"A\"";
+const SURVIVES: &[(&str, &str)] = &[("CAUSEWAY_REEXECUTE", "1")];
+
+#[test]
+fn a_leased_program_survives_its_workers_and_then_moves() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("");
+    let nodes = [cluster.node(DEVICE), cluster.node(DEVICE)];
+    let kill = || nodes.iter().for_each(|node| kill_workers_of(node.pid()));
+    let mut program = cluster.using_with("1", SURVIVES);
+    assert_eq!(program.ask("keep"), "kept");
+    for sum in 1..4 {
+        assert_eq!(program.code("add"), CL_SUCCESS);
+        kill();
+        assert_eq!(program.ask("sum"), format!("{sum} added"));
+    }
+    // With commands under way.
+    program.tell("many");
+    std::thread::sleep(Duration::from_millis(500));
+    kill();
+    assert_eq!(program.answer(), "200");
+    assert_eq!(program.ask("sum"), "203 added");
+    assert_eq!(cluster.states(), [LeaseState::Active]);
+    let logs: String = nodes.iter().map(Daemon::log).collect();
+    // More than the kills, if a spare worker was killed and not reaped yet.
+    assert!(logs.matches("another one takes its place").count() >= 4);
+
+    // ---- to another node, where nothing is executed again any more
+    let node = cluster.place();
+    cluster.migrate(&node, Duration::ZERO);
+    cluster.leaves(&node, LeavingState::Moved);
+    assert_eq!(program.code("add"), CL_SUCCESS);
+    assert_eq!(program.ask("sum"), "204 added");
+    program.end();
+    cluster.see(&[]);
+}
+
+#[test]
+fn a_worker_that_dies_after_its_lease_has_ended_is_not_replaced() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("");
+    let node = cluster.node(DEVICE);
+    let mut program = cluster.using_with("1", SURVIVES);
+    assert_eq!(program.ask("keep"), "kept");
+    kill_workers_of(node.pid());
+    assert_eq!(program.ask("sum"), "0 added");
+    cluster.revoke();
+    program.hears("for the test");
+    kill_workers_of(node.pid());
+    assert_eq!(program.code("add"), CL_DEVICE_NOT_AVAILABLE);
+    program.end();
+}
