@@ -18,6 +18,7 @@ use std::str::FromStr;
 
 use causeway_discovery::{Found, Interfaces, Place, Role, is_of_name};
 
+use super::remembered::{NodeMemory, RememberedNode};
 use super::{Address, MOST_ADDRESSES, ServerSettings, Settings, TlsSettings};
 
 /// Which found nodes are used, and how.
@@ -29,6 +30,8 @@ pub struct DiscoverySettings {
     pub insecure: bool,
     /// Whether some part could not be read. If so, no found node is used.
     pub is_broken: bool,
+    /// Where nodes that were used are remembered; `None` without a folder for the user's state.
+    pub memory: Option<NodeMemory>,
     /// The settings of a found node, except its name and its addresses.
     pub like: ServerSettings,
 }
@@ -39,6 +42,7 @@ impl Default for DiscoverySettings {
             names: Vec::new(),
             insecure: false,
             is_broken: false,
+            memory: None,
             like: ServerSettings::at(Address::unknown()),
         }
     }
@@ -130,45 +134,77 @@ impl Settings {
         interfaces: &Interfaces,
     ) -> Result<ServerSettings, NotUsed> {
         let (discovery, said) = (&self.discovery, &found.announcement);
-        if discovery.is_broken || discovery.like.tls.is_broken {
-            return Err(NotUsed::Broken);
-        }
+        discovery.check()?;
         if said.role == Role::Manager {
             return Err(NotUsed::Manager);
         }
         if said.managed {
             return Err(NotUsed::Managed);
         }
-        let is_named = discovery
-            .names
-            .iter()
-            .any(|pattern| pattern.has(&found.name));
-        if !is_named && !discovery.names.is_empty() {
-            return Err(NotUsed::OtherName);
-        }
-        let tls = discovery.tls(found, is_named)?;
-        let mut addresses = dialled(found, interfaces).into_iter();
-        let address = addresses.next().ok_or(NotUsed::NoAddress)?;
-        Ok(ServerSettings {
-            address,
-            further: addresses.collect(),
-            name: Some(found.name.clone()),
-            tls,
-            ..discovery.like.clone()
-        })
+        let tls = discovery.tls(&found.name, said.tls)?;
+        discovery.server(&found.name, dialled(found, interfaces), tls)
+    }
+
+    /// The settings for a node that was found and used earlier. The same conditions hold as for one that is found now.
+    ///
+    /// # Errors
+    /// [`NotUsed`]; the node must not be dialled then.
+    pub fn server_remembered(
+        &self,
+        node: &RememberedNode,
+        interfaces: &Interfaces,
+    ) -> Result<ServerSettings, NotUsed> {
+        let discovery = &self.discovery;
+        discovery.check()?;
+        // The file does not say whether the node had TLS: it must have it if a CA is configured.
+        let tls = discovery.tls(&node.name, discovery.like.tls.ca.is_some())?;
+        let is_on_link = |address: &&Address| {
+            let host: Result<IpAddr, _> = address.host_without_zone().parse();
+            host.is_ok_and(|host| interfaces.are_on_link(host))
+        };
+        // The host may be on another network by now.
+        let addresses = node.addresses.iter().filter(is_on_link).cloned().collect();
+        discovery.server(&node.name, addresses, tls)
     }
 }
 
 impl DiscoverySettings {
-    fn tls(&self, found: &Found, is_named: bool) -> Result<TlsSettings, NotUsed> {
+    fn check(&self) -> Result<(), NotUsed> {
+        match self.is_broken || self.like.tls.is_broken {
+            true => Err(NotUsed::Broken),
+            false => Ok(()),
+        }
+    }
+
+    fn server(
+        &self,
+        name: &str,
+        addresses: Vec<Address>,
+        tls: TlsSettings,
+    ) -> Result<ServerSettings, NotUsed> {
+        let mut addresses = addresses.into_iter();
+        Ok(ServerSettings {
+            address: addresses.next().ok_or(NotUsed::NoAddress)?,
+            further: addresses.collect(),
+            name: Some(name.to_owned()),
+            tls,
+            ..self.like.clone()
+        })
+    }
+
+    fn tls(&self, name: &str, has_tls: bool) -> Result<TlsSettings, NotUsed> {
+        let is_named = self.names.iter().any(|pattern| pattern.has(name));
+        if !is_named && !self.names.is_empty() {
+            return Err(NotUsed::OtherName);
+        }
         let ours = &self.like.tls;
         if ours.ca.is_none() {
-            return match self.insecure && !found.announcement.tls {
+            return match self.insecure && !has_tls {
                 true => Ok(TlsSettings::default()),
                 false => Err(NotUsed::NoCa),
             };
         }
-        if !found.announcement.tls {
+        if !has_tls {
             return Err(NotUsed::InTheClear);
         }
         let token_file = ours.token_file.clone().filter(|_| is_named);
@@ -176,7 +212,7 @@ impl DiscoverySettings {
             return Err(NotUsed::NoToken);
         }
         Ok(TlsSettings {
-            name: Some(found.name.clone()),
+            name: Some(name.to_owned()),
             token_file,
             servers_only: true,
             ..ours.clone()
@@ -297,6 +333,40 @@ mod tests {
         settings.discovery.names.clear();
         settings.discovery.like.tls.certificate = Some("alice.pem".into());
         assert_eq!(used(&settings, &found()).unwrap().tls.token_file, None);
+    }
+
+    #[test]
+    fn a_remembered_node_is_dialled_on_the_same_conditions() {
+        let addresses = [
+            "10.0.0.7",
+            "[fe80::7%eth0]",
+            "10.1.0.7",
+            "gpu1.lab",
+            "127.0.0.1",
+        ];
+        let node = RememberedNode::used_now(
+            "gpu1.lab".to_owned(),
+            [1; 16],
+            addresses.map(|of| of.parse().unwrap()).to_vec(),
+        );
+        let mut settings = with_ca();
+        let of = |settings: &Settings| settings.server_remembered(&node, &interfaces());
+        let server = of(&settings).unwrap();
+        assert_eq!(server.all_addresses(), "10.0.0.7:7079");
+        let found = used(&settings, &found()).unwrap();
+        assert_eq!((server.tls, server.name), (found.tls, found.name));
+        settings.discovery.like.tls.token_file = Some("token".into());
+        assert_eq!(of(&settings), Err(NotUsed::NoToken));
+        settings.discovery.names = vec!["cpu*".parse().unwrap()];
+        assert_eq!(of(&settings), Err(NotUsed::OtherName));
+        assert_eq!(of(&Settings::default()), Err(NotUsed::NoCa));
+        let mut insecure = Settings::default();
+        insecure.discovery.insecure = true;
+        assert_eq!(of(&insecure).unwrap().tls, TlsSettings::default());
+        assert_eq!(
+            with_ca().server_remembered(&node, &Interfaces(Vec::new())),
+            Err(NotUsed::NoAddress)
+        );
     }
 
     #[test]

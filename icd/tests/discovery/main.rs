@@ -9,5 +9,7 @@ mod announcer;
 mod flood;
 mod independent;
 mod nobody;
+mod programs;
+mod remembered;
 mod stage;
 mod strangers;

@@ -64,10 +64,14 @@ impl Certificates {
     /// Makes this process's library look for nodes, with the certificate of the user `alice` and further lines.
     pub(crate) fn configure(&self, first: &str, more: &str) {
         self.user("alice");
-        let text = format!(
+        configure(&self.path("servers.toml"), &self.settings(first, more));
+    }
+
+    /// The settings of a program of the user `alice` that looks for nodes.
+    pub(crate) fn settings(&self, first: &str, more: &str) -> String {
+        format!(
             "discover = true\n{first}\n[tls]\nca = \"ca.pem\"\ncertificate = \"alice.pem\"\nkey = \"alice.key\"\n{more}"
-        );
-        configure(&self.path("servers.toml"), &text);
+        )
     }
 }
 
@@ -78,6 +82,7 @@ pub(crate) fn configure(file: &Path, text: &str) {
     unsafe {
         std::env::remove_var("CAUSEWAY_SERVERS");
         std::env::set_var("CAUSEWAY_CONFIG", file);
+        std::env::set_var("XDG_STATE_HOME", file.parent().expect("a folder"));
     }
 }
 
@@ -86,7 +91,8 @@ fn valid() -> std::ops::Range<SystemTime> {
     SystemTime::now() - day..SystemTime::now() + day
 }
 
-fn write(path: &Path, bytes: &[u8]) {
+/// Writes a file that only its user may read.
+pub(crate) fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).expect("written");
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(path, mode).expect("the file's mode");
@@ -212,6 +218,16 @@ pub(crate) fn multicaster(host: &Host) -> UdpSocket {
 
 /// Where answers are multicast.
 pub(crate) const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(224, 0, 0, 251), 5353);
+
+/// Returns how long the records of a TLS stream are, if they are all of the handshake.
+pub(crate) fn records(mut bytes: &[u8]) -> Option<usize> {
+    let mut count = 0;
+    while let [0x16, _, _, high, low, rest @ ..] = bytes {
+        bytes = rest.get(usize::from(u16::from_be_bytes([*high, *low]))..)?;
+        count += 1;
+    }
+    bytes.is_empty().then_some(count)
+}
 
 /// Returns a figure of a process, in KiB.
 pub(crate) fn figure_of(pid: u32, key: &str) -> Option<u64> {

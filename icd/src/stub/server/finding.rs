@@ -1,20 +1,25 @@
-//! Nodes that announce themselves: which of them are dialled, and when.
+//! Nodes that announce themselves, and those that did so earlier: which of them are dialled, and when.
 //!
-//! The configuration says which ones may be used ([`Settings::server_found`]). Invariants: a call dials found nodes for a
-//! second at most, counted from its beginning. A node that did not answer is dialled again after a pause, which doubles up
+//! The configuration says which ones may be used ([`Settings::server_found`], [`Settings::server_remembered`]). Invariants:
+//! a call dials found nodes for a second at most, counted from its beginning. A node that did not answer is dialled again after a pause, which doubles up
 //! to a minute. The order of the nodes depends on their names and uuids, never on when their answers came.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use causeway_discovery::{Found, NodeId, Run};
+use causeway_discovery::{Found, Interfaces, NodeId, Run};
 use causeway_proto::span::pause;
 use parking_lot::Mutex;
 
 use crate::config::Settings;
+use crate::config::remembered::{NodeMemory, RememberedNode};
+use crate::thread::{self, Stack};
 use crate::transport::finder::{Finder, Snapshot};
 use crate::transport::{self, ENUMERATION_LIMIT, Reply, Target};
 
@@ -22,8 +27,12 @@ use crate::transport::{self, ENUMERATION_LIMIT, Reply, Target};
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Time for dialling that is left to a call, however long announcements took.
 const LEAST: Duration = Duration::from_millis(200);
+/// Time for dialling remembered nodes. The rest of the second is for those that are found.
+const RECALL_LIMIT: Duration = Duration::from_millis(800);
 /// Most nodes that one call dials.
 const MOST: usize = 64;
+/// Remembered nodes stand for any run of theirs.
+const ANY_RUN: Run = [0; 8];
 
 type Claim = (String, NodeId, Run);
 
@@ -34,6 +43,16 @@ pub(in crate::stub) struct Finding {
     finder: Finder,
     /// The claims that were dialled in vain.
     failed: Mutex<HashMap<Claim, Failed>>,
+    /// The nodes that were remembered when the first call asked for them.
+    remembered: OnceLock<Vec<RememberedNode>>,
+    /// Whether a problem with the file of remembered nodes has been reported.
+    has_warned: AtomicBool,
+}
+
+/// Remembered nodes that are being dialled.
+pub(in crate::stub) struct Recalling {
+    due: Vec<(Claim, Target)>,
+    replies: JoinHandle<Vec<(Target, Reply)>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,6 +67,79 @@ impl Finding {
             settings,
             finder: Finder::new(settings),
             failed: Mutex::default(),
+            remembered: OnceLock::new(),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins to dial the remembered nodes, except those that are known. `None` if there are none. Does not wait.
+    pub(in crate::stub) fn recall(
+        &self,
+        asked: Instant,
+        is_known: impl Fn(&[u8]) -> bool,
+    ) -> Option<Recalling> {
+        let remembered = self.remembered.get_or_init(|| self.remembered());
+        if remembered.is_empty() {
+            return None;
+        }
+        // A host that cannot list its interfaces finds nothing either, and says so.
+        let interfaces = Interfaces::of_host().ok()?;
+        let mut due = Vec::new();
+        for node in remembered {
+            let claim = (node.name.clone(), node.uuid, ANY_RUN);
+            if is_known(&node.uuid) || self.is_paused(&claim, asked) {
+                continue;
+            }
+            match self.settings.server_remembered(node, &interfaces) {
+                Ok(server) => due.push((claim, Target::from(server))),
+                Err(reason) => {
+                    tracing::debug!("node {} is remembered and not used: {reason}", node.name);
+                }
+            }
+        }
+        if due.is_empty() {
+            return None;
+        }
+        let nodes = by_uuid(&due);
+        let dialling = move || transport::ask_found(nodes, asked + RECALL_LIMIT);
+        match thread::start("cw-recall", Stack::Runtime, dialling) {
+            Ok(replies) => Some(Recalling { due, replies }),
+            Err(error) => {
+                tracing::warn!("remembered nodes are not asked: {error}");
+                None
+            }
+        }
+    }
+
+    /// Waits for the remembered nodes that are being dialled. Returns the answers, ordered by name, then uuid.
+    pub(in crate::stub) fn recalled(&self, recalling: Recalling) -> Vec<(Target, Reply)> {
+        // The panic of that thread was reported already.
+        let replies = recalling.replies.join().unwrap_or_default();
+        self.answers(recalling.due, replies)
+    }
+
+    /// Remembers nodes that are used: their names, uuids and addresses. A problem is reported once.
+    pub(in crate::stub) fn remember(&self, used: &[RememberedNode]) {
+        let Some(memory) = &self.settings.discovery.memory else {
+            return;
+        };
+        if let (false, Err(error)) = (used.is_empty(), memory.remember(used)) {
+            self.warn(&format!("found nodes are not remembered: {error}"));
+        }
+    }
+
+    fn remembered(&self) -> Vec<RememberedNode> {
+        let memory = self.settings.discovery.memory.as_ref();
+        let nodes = memory.map_or(Ok(Vec::new()), NodeMemory::nodes);
+        nodes.unwrap_or_else(|error| {
+            self.warn(&format!("no node is remembered: {error}"));
+            Vec::new()
+        })
+    }
+
+    fn warn(&self, text: &str) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!("{text}");
         }
     }
 
@@ -74,11 +166,16 @@ impl Finding {
             return Vec::new();
         }
         let deadline = (asked + ENUMERATION_LIMIT).max(Instant::now() + LEAST);
-        let nodes = due.iter().map(|(claim, target)| {
-            let uuid = Bytes::copy_from_slice(&claim.1);
-            (uuid, target.clone())
-        });
-        let replies = transport::ask_found(nodes.collect(), deadline);
+        let replies = transport::ask_found(by_uuid(&due), deadline);
+        self.answers(due, replies)
+    }
+
+    /// Notes the nodes' replies, and returns them ordered by name, then uuid.
+    fn answers(
+        &self,
+        due: Vec<(Claim, Target)>,
+        replies: Vec<(Target, Reply)>,
+    ) -> Vec<(Target, Reply)> {
         let mut answers: Vec<(Claim, (Target, Reply))> = Vec::new();
         for ((claim, _), (target, reply)) in due.into_iter().zip(replies) {
             self.note(&claim, &reply, Instant::now());
@@ -116,13 +213,11 @@ impl Finding {
             .map(|found| (!is_own(found), turn(found), found))
             .collect();
         found.sort_by_key(|(is_other, turn, _)| (*is_other, *turn));
-        let failed = self.failed.lock();
         let mut due = Vec::new();
         for (.., found) in found {
             let said = &found.announcement;
             let claim = (found.name.clone(), said.id, said.run);
-            let not_before = failed.get(&claim).and_then(|of| of.not_before);
-            if is_known(&said.id) || not_before.is_some_and(|at| now < at) {
+            if is_known(&said.id) || self.is_paused(&claim, now) {
                 continue;
             }
             match self.settings.server_found(found, &snapshot.interfaces) {
@@ -138,6 +233,12 @@ impl Finding {
         due
     }
 
+    fn is_paused(&self, claim: &Claim, now: Instant) -> bool {
+        let failed = self.failed.lock();
+        let not_before = failed.get(claim).and_then(|of| of.not_before);
+        not_before.is_some_and(|at| now < at)
+    }
+
     fn note(&self, claim: &Claim, reply: &Reply, now: Instant) {
         let mut failed = self.failed.lock();
         let Err(error) = &reply.inventory else {
@@ -145,7 +246,7 @@ impl Finding {
             return;
         };
         let name = &claim.0;
-        tracing::debug!("node {name} was found and did not answer: {error}");
+        tracing::debug!("found node {name} did not answer: {error}");
         // Strangers may make up claims, so the table is bounded.
         if failed.len() < 1024 || failed.contains_key(claim) {
             let of = failed.entry(claim.clone()).or_default();
@@ -153,4 +254,12 @@ impl Finding {
             of.times = of.times.saturating_add(1);
         }
     }
+}
+
+fn by_uuid(due: &[(Claim, Target)]) -> Vec<(Bytes, Target)> {
+    let nodes = due.iter().map(|(claim, target)| {
+        let uuid = Bytes::copy_from_slice(&claim.1);
+        (uuid, target.clone())
+    });
+    nodes.collect()
 }

@@ -23,6 +23,7 @@ use cl_headers::types::{
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::finding::Finding;
+use crate::config::remembered::RememberedNode;
 use crate::config::{Address, ServerSettings, Settings};
 use crate::error::{ClResult, fail, require};
 use crate::lease::{Lease, Offer, Offered, Unconfirmed};
@@ -260,10 +261,11 @@ impl Platform {
             *self.servers.write() = configured.collect();
         }
         let now = Instant::now();
-        // Announcements come while the configured nodes are queried.
-        if let Some(finding) = &self.finding {
+        // Announcements come, and remembered nodes answer, while the configured nodes are queried.
+        let recalling = self.finding.as_ref().and_then(|finding| {
             finding.begin();
-        }
+            finding.recall(now, |uuid| self.find(|of| of.uuid() == uuid).is_some())
+        });
         // Starts the reservation first, so that it runs while the configured nodes are queried.
         let reserving = self.lease.as_ref().and_then(Lease::enumerate);
         let servers = self.servers.read();
@@ -285,49 +287,68 @@ impl Platform {
             self.adopt(lease, offer, now);
         }
         if let Some(finding) = &self.finding {
-            self.adopt_found(finding, is_first, now);
+            let recalled = recalling.map_or_else(Vec::new, |of| finding.recalled(of));
+            let has_recalled = recalled.iter().any(|(_, reply)| reply.inventory.is_ok());
+            self.adopt_found(finding, recalled, now);
+            // The first call waits for announcements, unless a remembered node serves. A later call then takes what they
+            // bring.
+            if is_first && !has_recalled {
+                finding.wait();
+            }
+            if !is_first || !has_recalled {
+                self.ask_found(finding, now);
+            }
         }
         asking
     }
 
-    // Turns found nodes into servers. Only the first call waits for announcements.
-    fn adopt_found(&self, finding: &Finding, is_first: bool, asked: Instant) {
-        if is_first {
-            finding.wait();
-        }
+    // Dials nodes that have announced themselves.
+    fn ask_found(&self, finding: &Finding, asked: Instant) {
         let is_known = |uuid: &[u8]| {
             let is_it = |server: &Server| server.uuid() == uuid && server.node().is_available();
             self.find(is_it).is_some()
         };
-        for (target, reply) in finding.ask(asked, is_known) {
+        self.adopt_found(finding, finding.ask(asked, is_known), asked);
+    }
+
+    // Turns found nodes that have answered into servers, and remembers them.
+    fn adopt_found(&self, finding: &Finding, answers: Vec<(Target, Reply)>, asked: Instant) {
+        let mut used = Vec::new();
+        for (target, reply) in answers {
             let Ok(inventory) = &reply.inventory else {
                 continue;
             };
             let uuid = inventory.node_uuid.clone();
-            let is_at = |server: &Server| {
-                let settings = server.node().settings();
-                target
-                    .server
-                    .addresses()
-                    .any(|address| settings.is_at(address))
+            // A node that was lost may be back: with its uuid at other addresses, or at its addresses with a new uuid.
+            let is_back = |server: &Server| {
+                let now = server.node().target().server;
+                now.name == target.server.name && target.server.addresses().any(|of| now.is_at(of))
             };
-            // A node that was lost may be back, with its old uuid or with a new one.
-            let lost = |server: &Server| !server.node().is_available();
             let same = self
                 .find(|server| server.uuid() == uuid)
-                .or_else(|| self.find(is_at));
-            match same {
-                Some(server) if lost(&server) && server.is_connected() => {
-                    self.on_reply(&server, reply, asked);
+                .or_else(|| self.find(is_back));
+            let server = match same {
+                Some(server) => {
+                    let is_lost = !server.node().is_available();
+                    if !(is_lost && server.is_connected() && server.is_found()) {
+                        continue;
+                    }
+                    server.node().move_to(uuid.clone(), target.server.clone());
+                    server
                 }
-                Some(_) => {}
                 None => {
-                    let server = Server::new(target.server);
+                    let server = Server::found(target.server.clone());
                     self.servers.write().push(Arc::clone(&server));
-                    self.on_reply(&server, reply, asked);
+                    server
                 }
+            };
+            self.on_reply(&server, reply, asked);
+            if let (Some(name), Ok(uuid)) = (&target.server.name, uuid.as_ref().try_into()) {
+                let addresses = target.server.addresses().cloned().collect();
+                used.push(RememberedNode::used_now(name.clone(), uuid, addresses));
             }
         }
+        finding.remember(&used);
     }
 
     // Turns the nodes of an offer into servers. A node that is known already, for example from the

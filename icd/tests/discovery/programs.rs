@@ -1,0 +1,87 @@
+//! Programs that tests start beside each other: this file again, with one test that lists the devices.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use causeway_network::Host;
+
+use crate::frames::servers::*;
+
+/// Says to the process that it is such a program.
+const PROGRAM: &str = "CAUSEWAY_TEST_PROGRAM";
+
+/// What a program has found out.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    /// The devices' names, as the first call has listed them.
+    pub(crate) names: Vec<String>,
+    /// How long the first call took.
+    pub(crate) took: Duration,
+    /// Its messages.
+    pub(crate) messages: String,
+}
+
+/// A program with its settings.
+pub(crate) struct Program<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) config: PathBuf,
+    pub(crate) state: &'a Path,
+}
+
+impl Program<'_> {
+    /// Starts the program. Dropping or calling what this returns waits for its end.
+    pub(crate) fn start(&self) -> impl FnOnce() -> Listed + use<> {
+        let program = std::env::current_exe().expect("a path");
+        let mut command: Command = self.host.command(program);
+        command
+            .args([
+                "programs::first_call",
+                "--exact",
+                "--ignored",
+                "--nocapture",
+            ])
+            .env(PROGRAM, "1")
+            .env_remove("CAUSEWAY_SERVERS")
+            .env("CAUSEWAY_CONFIG", &self.config)
+            .env("XDG_STATE_HOME", self.state)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn().expect("the program starts");
+        move || {
+            let output = child.wait_with_output().expect("its output");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+            let line = text.lines().find_map(|line| line.split_once("listed "));
+            let (_, line) = line.unwrap_or_else(|| panic!("{text}\n{messages}"));
+            let (took, names) = line.split_once(' ').expect("two fields");
+            Listed {
+                names: names
+                    .split(',')
+                    .filter(|name| !name.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+                took: Duration::from_micros(took.parse().expect("a number")),
+                messages,
+            }
+        }
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self) -> Listed {
+        self.start()()
+    }
+}
+
+#[test]
+#[ignore = "a program that other tests start"]
+fn first_call() {
+    assert!(std::env::var_os(PROGRAM).is_some(), "other tests start it");
+    // Loads the library before the clock starts.
+    let _ = platform();
+    let begun = Instant::now();
+    let first = names();
+    let took = begun.elapsed();
+    assert!(names().len() >= first.len(), "a later call has no fewer");
+    println!("listed {} {}", took.as_micros(), first.join(","));
+}
