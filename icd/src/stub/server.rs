@@ -209,7 +209,7 @@ impl Roster {
     // Keeps the handles of known devices. Returns whether every device that was present is still at the
     // same place.
     fn take(&mut self, node: &Arc<Node>, inventory: &Inventory) -> bool {
-        // A restarted daemon reports a new UUID, but its devices are the same.
+        // A restarted daemon may report a new UUID, but its devices are the same.
         self.uuid = inventory.node_uuid.to_vec();
         let mut same = true;
         let mut places: HashMap<Identity, usize> = HashMap::new();

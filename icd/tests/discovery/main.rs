@@ -6,7 +6,9 @@
 mod frames;
 
 mod announcer;
+mod copied;
 mod flood;
+mod follows;
 mod independent;
 mod nobody;
 mod programs;

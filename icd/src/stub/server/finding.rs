@@ -49,6 +49,13 @@ pub(in crate::stub) struct Finding {
     has_warned: AtomicBool,
 }
 
+/// A node that has answered, or why it has not.
+pub(in crate::stub) struct Answered {
+    claim: Claim,
+    pub(in crate::stub) target: Target,
+    pub(in crate::stub) reply: Reply,
+}
+
 /// Remembered nodes that are being dialled.
 pub(in crate::stub) struct Recalling {
     due: Vec<(Claim, Target)>,
@@ -112,7 +119,7 @@ impl Finding {
     }
 
     /// Waits for the remembered nodes that are being dialled. Returns the answers, ordered by name, then uuid.
-    pub(in crate::stub) fn recalled(&self, recalling: Recalling) -> Vec<(Target, Reply)> {
+    pub(in crate::stub) fn recalled(&self, recalling: Recalling) -> Vec<Answered> {
         // The panic of that thread was reported already.
         let replies = recalling.replies.join().unwrap_or_default();
         self.answers(recalling.due, replies)
@@ -158,8 +165,8 @@ impl Finding {
     pub(in crate::stub) fn ask(
         &self,
         asked: Instant,
-        is_known: impl Fn(&[u8]) -> bool,
-    ) -> Vec<(Target, Reply)> {
+        is_known: impl Fn(&Found) -> bool,
+    ) -> Vec<Answered> {
         let snapshot = self.finder.snapshot();
         let due = self.due(&snapshot, Instant::now(), is_known);
         if due.is_empty() {
@@ -171,18 +178,33 @@ impl Finding {
     }
 
     /// Notes the nodes' replies, and returns them ordered by name, then uuid.
-    fn answers(
-        &self,
-        due: Vec<(Claim, Target)>,
-        replies: Vec<(Target, Reply)>,
-    ) -> Vec<(Target, Reply)> {
-        let mut answers: Vec<(Claim, (Target, Reply))> = Vec::new();
+    fn answers(&self, due: Vec<(Claim, Target)>, replies: Vec<(Target, Reply)>) -> Vec<Answered> {
+        let mut answers = Vec::new();
         for ((claim, _), (target, reply)) in due.into_iter().zip(replies) {
             self.note(&claim, &reply, Instant::now());
-            answers.push((claim, (target, reply)));
+            answers.push(Answered {
+                claim,
+                target,
+                reply,
+            });
         }
-        answers.sort_by(|(one, _), (other, _)| one.cmp(other));
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        answers.sort_by(|one, other| one.claim.cmp(&other.claim));
+        answers
+    }
+
+    /// Reports that a node that has answered and the one in use are copies of one machine. The node is not dialled for a
+    /// while.
+    pub(in crate::stub) fn set_aside(&self, copy: &Answered, used: &str) {
+        let of = Failed {
+            times: u32::MAX,
+            not_before: Some(Instant::now() + PAUSES.1),
+        };
+        let before = self.failed.lock().insert(copy.claim.clone(), of);
+        if before.is_none() {
+            let name = copy.target.server.name.as_deref().unwrap_or_default();
+            let other = format!("{name} ({})", copy.target.server.address);
+            tracing::warn!("{}", transport::copied(used, &other));
+        }
     }
 
     /// The nodes to dial now: those of the user's own CA first. Hosts take turns, so that one which announces many nodes
@@ -191,7 +213,7 @@ impl Finding {
         &self,
         snapshot: &Snapshot,
         now: Instant,
-        is_known: impl Fn(&[u8]) -> bool,
+        is_known: impl Fn(&Found) -> bool,
     ) -> Vec<(Claim, Target)> {
         let own_cas = &snapshot.own_cas;
         let is_own = |found: &Found| {
@@ -217,7 +239,7 @@ impl Finding {
         for (.., found) in found {
             let said = &found.announcement;
             let claim = (found.name.clone(), said.id, said.run);
-            if is_known(&said.id) || self.is_paused(&claim, now) {
+            if is_known(found) || self.is_paused(&claim, now) {
                 continue;
             }
             match self.settings.server_found(found, &snapshot.interfaces) {
@@ -242,7 +264,10 @@ impl Finding {
     fn note(&self, claim: &Claim, reply: &Reply, now: Instant) {
         let mut failed = self.failed.lock();
         let Err(error) = &reply.inventory else {
-            failed.remove(claim);
+            // The pause of a copy that was set aside goes on.
+            if failed.get(claim).is_some_and(|of| of.times < u32::MAX) {
+                failed.remove(claim);
+            }
             return;
         };
         let name = &claim.0;

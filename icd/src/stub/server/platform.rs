@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use causeway_discovery::Found;
 use causeway_proto::command::{UnloadCompiler, command::Kind};
 use causeway_proto::control::Inventory;
 use cl_headers::server::CL_CONNECTION_FAILURE_WWU;
@@ -22,7 +23,7 @@ use cl_headers::types::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::finding::Finding;
+use super::finding::{Answered, Finding};
 use crate::config::remembered::RememberedNode;
 use crate::config::{Address, ServerSettings, Settings};
 use crate::error::{ClResult, fail, require};
@@ -177,6 +178,14 @@ impl Platform {
         };
         // The node may be known already by another address.
         let same_node = self.find(|server| server.uuid() == inventory.node_uuid);
+        if let Some(known) = same_node.as_ref().filter(|of| is_copy(of, &inventory)) {
+            tracing::warn!(
+                "{}",
+                transport::copied(&shown(known), asked.server.address.as_str())
+            );
+            // clConnectServerWWU: CL_CONNECTION_FAILURE_WWU when the node cannot be reached.
+            return fail(CL_CONNECTION_FAILURE_WWU);
+        }
         let server = match same_node {
             Some(server) => {
                 server.add_references(1);
@@ -288,7 +297,7 @@ impl Platform {
         }
         if let Some(finding) = &self.finding {
             let recalled = recalling.map_or_else(Vec::new, |of| finding.recalled(of));
-            let has_recalled = recalled.iter().any(|(_, reply)| reply.inventory.is_ok());
+            let has_recalled = recalled.iter().any(|of| of.reply.inventory.is_ok());
             self.adopt_found(finding, recalled, now);
             // The first call waits for announcements, unless a remembered node serves. A later call then takes what they
             // bring.
@@ -304,17 +313,25 @@ impl Platform {
 
     // Dials nodes that have announced themselves.
     fn ask_found(&self, finding: &Finding, asked: Instant) {
-        let is_known = |uuid: &[u8]| {
-            let is_it = |server: &Server| server.uuid() == uuid && server.node().is_available();
+        let is_known = |found: &Found| {
+            let said = &found.announcement;
+            let is_it = |server: &Server| {
+                let run = server.node().inventory().map(|of| of.run.clone());
+                // Another name and another start: it may be a copy of the machine.
+                let is_same = run.is_none_or(|run| run.is_empty() || run == said.run[..])
+                    || server.node().settings().name.as_ref() == Some(&found.name);
+                server.uuid() == said.id && is_same && server.node().is_available()
+            };
             self.find(is_it).is_some()
         };
         self.adopt_found(finding, finding.ask(asked, is_known), asked);
     }
 
     // Turns found nodes that have answered into servers, and remembers them.
-    fn adopt_found(&self, finding: &Finding, answers: Vec<(Target, Reply)>, asked: Instant) {
+    fn adopt_found(&self, finding: &Finding, answers: Vec<Answered>, asked: Instant) {
         let mut used = Vec::new();
-        for (target, reply) in answers {
+        for answered in answers {
+            let (target, reply) = (&answered.target, &answered.reply);
             let Ok(inventory) = &reply.inventory else {
                 continue;
             };
@@ -330,6 +347,9 @@ impl Platform {
             let server = match same {
                 Some(server) => {
                     let is_lost = !server.node().is_available();
+                    if !is_lost && is_copy(&server, inventory) {
+                        finding.set_aside(&answered, &shown(&server));
+                    }
                     if !(is_lost && server.is_connected() && server.is_found()) {
                         continue;
                     }
@@ -342,7 +362,8 @@ impl Platform {
                     server
                 }
             };
-            self.on_reply(&server, reply, asked);
+            let target = answered.target;
+            self.on_reply(&server, answered.reply, asked);
             if let (Some(name), Ok(uuid)) = (&target.server.name, uuid.as_ref().try_into()) {
                 let addresses = target.server.addresses().cloned().collect();
                 used.push(RememberedNode::used_now(name.clone(), uuid, addresses));
@@ -398,6 +419,15 @@ impl Platform {
                 return server.asked(asked.elapsed(), Some(&error.to_string()));
             }
         };
+        let is_other = |known: &Server| {
+            known.uuid() == inventory.node_uuid && !Arc::ptr_eq(known.node(), server.node())
+        };
+        let other = self.find(is_other);
+        if let Some(known) = other.as_ref().filter(|of| is_copy(of, &inventory)) {
+            server.node().set_unreachable();
+            let text = transport::copied(&shown(known), &shown(server));
+            return server.asked(asked.elapsed(), Some(&text));
+        }
         let hidden = (self.lease.is_none() && hides_all(&inventory)).then(|| {
             format!(
                 "{}: a device manager controls this node's devices; run the program with `causeway run --request 1 -- \
@@ -406,10 +436,7 @@ impl Platform {
             )
         });
         server.asked(asked.elapsed(), hidden.as_deref());
-        let is_other = |known: &Server| {
-            known.uuid() == inventory.node_uuid && !Arc::ptr_eq(known.node(), server.node())
-        };
-        match self.find(is_other) {
+        match other {
             Some(known) => {
                 tracing::warn!(
                     "servers {} and {} are the same node ({}); using {} only; configure only one of them (servers.toml, CAUSEWAY_SERVERS)",
@@ -430,6 +457,27 @@ impl Platform {
             }
             None => server.take(&inventory),
         }
+    }
+}
+
+/// Whether this answer is that of a copy of a known server's machine. If the answer is of another start than the one that
+/// is known, the known node is asked again: it may itself have been started again.
+fn is_copy(known: &Server, answer: &Inventory) -> bool {
+    let told = known.node().inventory();
+    if !told.is_some_and(|told| transport::are_copies(&told, answer)) {
+        return false;
+    }
+    let now = transport::ask(&[known.node().target()]).pop();
+    now.and_then(|reply| reply.inventory.ok())
+        .is_some_and(|now| transport::are_copies(&now, answer))
+}
+
+/// A server as messages name it.
+fn shown(server: &Server) -> String {
+    let address = server.node().target().server.address;
+    match server.name() {
+        name if name == address.as_str() => name,
+        name => format!("{name} ({address})"),
     }
 }
 
