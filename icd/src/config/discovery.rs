@@ -5,6 +5,7 @@
 //! [discovery]
 //! names = ["gpu*.lab"]            # use these only; and show a token to them
 //! insecure = false                # true: without a CA, also use nodes without TLS
+//! domains = ["lab.example.org"]   # also ask DNS for the nodes of these domains; they may be behind routers
 //! ```
 //! An announcement says where to dial, and nothing else. A found node is used if the CA of `[tls]` has signed its
 //! certificate for the announced name, and the certificate is one for servers. A token could be used elsewhere by a node
@@ -16,7 +17,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use causeway_discovery::{Found, Interfaces, Place, Role, is_of_name};
+use causeway_discovery::{Found, Interfaces, MOST_DOMAINS, Place, Role, is_of_name, is_special};
 
 use super::remembered::{NodeMemory, RememberedNode};
 use super::{Address, MOST_ADDRESSES, ServerSettings, Settings, TlsSettings};
@@ -28,6 +29,8 @@ pub struct DiscoverySettings {
     pub names: Vec<NamePattern>,
     /// Whether nodes without TLS are used, if no CA is configured.
     pub insecure: bool,
+    /// Domains that DNS is asked for.
+    pub domains: Vec<String>,
     /// Whether some part could not be read. If so, no found node is used.
     pub is_broken: bool,
     /// Where nodes that were used are remembered; `None` without a folder for the user's state.
@@ -41,6 +44,7 @@ impl Default for DiscoverySettings {
         DiscoverySettings {
             names: Vec::new(),
             insecure: false,
+            domains: Vec::new(),
             is_broken: false,
             memory: None,
             like: ServerSettings::at(Address::unknown()),
@@ -87,6 +91,23 @@ impl NamePattern {
             rest = &rest[at + part.len()..];
         }
         rest.ends_with(last)
+    }
+}
+
+/// Checks the names of domains.
+pub(super) fn check_domains(domains: &[String]) -> Result<(), String> {
+    let is_domain = |name: &String| {
+        let is_label = |label: &str| (1..64).contains(&label.len());
+        name.len() < 240 && name.bytes().all(is_of_name) && name.split('.').all(is_label)
+    };
+    if let Some(wrong) = domains.iter().find(|name| !is_domain(name)) {
+        return Err(format!(
+            "invalid domain `{wrong}` in `domains`; expected e.g. `lab.example.org`"
+        ));
+    }
+    match domains.len() > MOST_DOMAINS {
+        true => Err(format!("`domains` has more than {MOST_DOMAINS} names")),
+        false => Ok(()),
     }
 }
 
@@ -160,7 +181,9 @@ impl Settings {
         let tls = discovery.tls(&node.name, discovery.like.tls.ca.is_some())?;
         let is_on_link = |address: &&Address| {
             let host: Result<IpAddr, _> = address.host_without_zone().parse();
-            host.is_ok_and(|host| interfaces.are_on_link(host))
+            // A node of a domain may be behind routers.
+            let may_be_far = !discovery.domains.is_empty();
+            host.is_ok_and(|host| interfaces.are_on_link(host) || (may_be_far && !is_special(host)))
         };
         // The host may be on another network by now.
         let addresses = node.addresses.iter().filter(is_on_link).cloned().collect();
@@ -379,6 +402,29 @@ mod tests {
         let mut settings = with_ca();
         settings.discovery.is_broken = true;
         assert_eq!(used(&settings, &found()), Err(NotUsed::Broken));
+    }
+
+    #[test]
+    fn domains_are_names_of_some_labels() {
+        let check = |name: &str| check_domains(&[name.to_owned()]);
+        assert_eq!(check("lab.example.org"), Ok(()));
+        for wrong in ["", "lab.", "a..b", "lab/x", "lab.*"] {
+            assert!(check(wrong).is_err(), "{wrong:?}");
+        }
+        let many = vec!["lab".to_owned(); MOST_DOMAINS + 1];
+        assert!(check_domains(&many).is_err());
+        let mut settings = with_ca();
+        let far = RememberedNode::used_now(
+            "gpu1".to_owned(),
+            [1; 16],
+            ["8.8.8.8", "127.0.0.1"]
+                .map(|of| of.parse().unwrap())
+                .to_vec(),
+        );
+        let of = |settings: &Settings| settings.server_remembered(&far, &interfaces());
+        assert_eq!(of(&settings), Err(NotUsed::NoAddress));
+        settings.discovery.domains = vec!["lab".to_owned()];
+        assert_eq!(of(&settings).unwrap().all_addresses(), "8.8.8.8:7079");
     }
 
     #[test]

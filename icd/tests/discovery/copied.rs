@@ -33,6 +33,7 @@ fn of_a_copied_machine_the_remembered_one_serves_else_the_smaller_name() {
         host: network.host(0),
         config,
         state: certificates.folder.path(),
+        resolv_conf: None,
     };
     let has_both = |messages: &str| {
         let told = messages

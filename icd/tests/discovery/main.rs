@@ -7,6 +7,7 @@ mod frames;
 
 mod announcer;
 mod copied;
+mod domains;
 mod flood;
 mod follows;
 mod independent;

@@ -27,13 +27,26 @@ pub(crate) struct Program<'a> {
     pub(crate) host: &'a Host,
     pub(crate) config: PathBuf,
     pub(crate) state: &'a Path,
+    /// The file that is its `/etc/resolv.conf`.
+    pub(crate) resolv_conf: Option<PathBuf>,
 }
 
 impl Program<'_> {
     /// Starts the program. Dropping or calling what this returns waits for its end.
     pub(crate) fn start(&self) -> impl FnOnce() -> Listed + use<> {
         let program = std::env::current_exe().expect("a path");
-        let mut command: Command = self.host.command(program);
+        let mut command: Command = match &self.resolv_conf {
+            None => self.host.command(program),
+            Some(file) => {
+                let mut command = self.host.command("unshare");
+                let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+                command
+                    .args(["--mount", "sh", "-c", script])
+                    .arg(file)
+                    .arg(program);
+                command
+            }
+        };
         command
             .args([
                 "programs::first_call",

@@ -47,6 +47,7 @@ impl Scene {
             host: self.host(0),
             config,
             state: self.certificates.folder.path(),
+            resolv_conf: None,
         }
     }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use causeway::config::ServerSettings;
 use causeway_discovery::{Announcement, Found, Role, Search, Step};
 use causeway_network::{Host, Network};
 use causeway_security::{Authority, Issued};
@@ -143,6 +144,28 @@ pub(crate) fn heard(host: &Host, names: &[&str]) -> Vec<Found> {
         }
     };
     host.enter(listen).expect("the host's network")
+}
+
+/// Returns the uuid of a node without announcement, as the user `alice` gets it on the network of `from`.
+pub(crate) fn uuid_of(
+    from: &Host,
+    at: &Host,
+    daemon: &Daemon,
+    of: &Certificates,
+    name: &str,
+) -> [u8; 16] {
+    let address = format!("{}:{}", at.address(), daemon.address.port());
+    let ask = || {
+        let mut settings = ServerSettings::at(address.parse().expect("an address"));
+        settings.tls.ca = Some(of.path("ca.pem"));
+        settings.tls.certificate = Some(of.path("alice.pem"));
+        settings.tls.key = Some(of.path("alice.key"));
+        settings.tls.name = Some(name.to_owned());
+        let reply = causeway::transport::ask(&[settings.into()]).remove(0);
+        reply.inventory.expect("an inventory").node_uuid.clone()
+    };
+    let uuid = from.enter(ask).expect("the host's network");
+    uuid.as_ref().try_into().expect("a uuid")
 }
 
 /// What a node says that nobody knows.

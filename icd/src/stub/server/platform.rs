@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use causeway_discovery::Found;
+use causeway_discovery::{Found, Run};
 use causeway_proto::command::{UnloadCompiler, command::Kind};
 use causeway_proto::control::Inventory;
 use cl_headers::server::CL_CONNECTION_FAILURE_WWU;
@@ -318,7 +318,8 @@ impl Platform {
             let is_it = |server: &Server| {
                 let run = server.node().inventory().map(|of| of.run.clone());
                 // Another name and another start: it may be a copy of the machine.
-                let is_same = run.is_none_or(|run| run.is_empty() || run == said.run[..])
+                let is_same = said.run == Run::default()
+                    || run.is_none_or(|run| run.is_empty() || run == said.run[..])
                     || server.node().settings().name.as_ref() == Some(&found.name);
                 server.uuid() == said.id && is_same && server.node().is_available()
             };

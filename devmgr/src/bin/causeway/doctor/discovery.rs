@@ -20,6 +20,7 @@ pub(super) fn discovery(settings: &Settings) -> Vec<Finding> {
     let snapshot = finder.snapshot();
     let mut findings: Vec<Finding> = trust(settings).into_iter().collect();
     findings.push(network(&snapshot));
+    findings.extend(domains(settings, &snapshot));
     findings.extend(unused(settings, &snapshot));
     findings.extend(copies(settings, &snapshot));
     findings.extend(memory(settings));
@@ -72,6 +73,20 @@ fn network(snapshot: &Snapshot) -> Finding {
         CHECK,
         format!("multicast works here; services heard: {heard}"),
     )
+}
+
+/// Whether DNS answers for the domains.
+fn domains(settings: &Settings, snapshot: &Snapshot) -> Option<Finding> {
+    let domains = settings.discovery.domains.join(", ");
+    match &snapshot.domain_fault {
+        _ if domains.is_empty() => None,
+        None => Some(Finding::ok(CHECK, format!("DNS answers for {domains}"))),
+        Some(fault) => Some(Finding::problem(
+            CHECK,
+            fault.clone(),
+            "correct /etc/resolv.conf, or `domains` below [discovery]",
+        )),
+    }
 }
 
 /// Nodes with the identity of others.
