@@ -1,21 +1,7 @@
 //! A found node is known again by its uuid: at another address and after a restart, with the same handles.
 
-use causeway_network::Host;
-
 use crate::frames::servers::*;
 use crate::stage::*;
-
-/// Gives a host another address instead of its own.
-fn readdress(host: &Host, address: &str) {
-    for arguments in [
-        format!("address del {}/16 dev eth0", host.address()),
-        format!("address add {address}/16 dev eth0"),
-    ] {
-        let output = host.command("ip").args(arguments.split(' ')).output();
-        let output = output.expect("ip runs");
-        assert!(output.status.success(), "{arguments}: {output:?}");
-    }
-}
 
 fn is_used(device: cl_device_id) {
     let cl = Fixture::on(device);

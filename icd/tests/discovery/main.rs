@@ -13,6 +13,7 @@ mod follows;
 mod independent;
 mod nobody;
 mod programs;
+mod readdressed;
 mod remembered;
 mod stage;
 mod strangers;

@@ -252,6 +252,18 @@ pub(crate) fn records(mut bytes: &[u8]) -> Option<usize> {
     bytes.is_empty().then_some(count)
 }
 
+/// Gives a host another address instead of its own.
+pub(crate) fn readdress(host: &Host, address: &str) {
+    for arguments in [
+        format!("address del {}/16 dev eth0", host.address()),
+        format!("address add {address}/16 dev eth0"),
+    ] {
+        let output = host.command("ip").args(arguments.split(' ')).output();
+        let output = output.expect("ip runs");
+        assert!(output.status.success(), "{arguments}: {output:?}");
+    }
+}
+
 /// Returns a figure of a process, in KiB.
 pub(crate) fn figure_of(pid: u32, key: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use causeway_discovery::{Found, Interfaces, NodeId, Run};
 use causeway_proto::span::pause;
 use parking_lot::Mutex;
 
-use crate::config::Settings;
 use crate::config::remembered::{NodeMemory, RememberedNode};
+use crate::config::{ServerSettings, Settings};
 use crate::thread::{self, Stack};
 use crate::transport::finder::{Finder, Snapshot};
-use crate::transport::{self, ENUMERATION_LIMIT, Reply, Target};
+use crate::transport::{self, ENUMERATION_LIMIT, Node, Reply, Target};
 
 /// Pauses before a node that did not answer is dialled again: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -40,7 +40,9 @@ type Claim = (String, NodeId, Run);
 #[derive(Debug)]
 pub(in crate::stub) struct Finding {
     settings: &'static Settings,
-    finder: Finder,
+    finder: Arc<Finder>,
+    /// Whether a thread looks for nodes whose sessions have no connection.
+    is_following: Arc<AtomicBool>,
     /// The claims that were dialled in vain.
     failed: Mutex<HashMap<Claim, Failed>>,
     /// The nodes that were remembered when the first call asked for them.
@@ -72,7 +74,8 @@ impl Finding {
     pub(in crate::stub) fn new(settings: &'static Settings) -> Finding {
         Finding {
             settings,
-            finder: Finder::new(settings),
+            finder: Arc::new(Finder::new(settings)),
+            is_following: Arc::default(),
             failed: Mutex::default(),
             remembered: OnceLock::new(),
             has_warned: AtomicBool::new(false),
@@ -147,6 +150,27 @@ impl Finding {
     fn warn(&self, text: &str) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!("{text}");
+        }
+    }
+
+    /// Looks for a node whose session has no connection. The session goes on where the node is now. Does not wait.
+    pub(in crate::stub) fn follow(&self, node: &Arc<Node>) {
+        if self.is_following.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (settings, node) = (self.settings, Arc::clone(node));
+        let (finder, is_following) = (Arc::clone(&self.finder), Arc::clone(&self.is_following));
+        let following = move || {
+            let over = Over(is_following);
+            finder.begin();
+            finder.wait_for_all();
+            if let Some((uuid, server)) = moved(settings, &finder.snapshot(), &node) {
+                node.move_to(uuid, server);
+            }
+            drop(over);
+        };
+        if !thread::spawn("cw-follow", Stack::Runtime, following) {
+            self.is_following.store(false, Ordering::Release);
         }
     }
 
@@ -278,6 +302,37 @@ impl Finding {
             of.not_before = Some(now + pause(PAUSES, of.times));
             of.times = of.times.saturating_add(1);
         }
+    }
+}
+
+/// Where a node is now, with its uuid, if that is somewhere else.
+fn moved(
+    settings: &Settings,
+    snapshot: &Snapshot,
+    node: &Arc<Node>,
+) -> Option<(Bytes, ServerSettings)> {
+    let (known, uuid) = (node.target().server, node.inventory()?.node_uuid.clone());
+    let is_it =
+        |of: &&Found| of.announcement.id == uuid[..] && known.name.as_ref() == Some(&of.name);
+    let found = snapshot.found.iter().filter(is_it);
+    let servers = found.filter_map(|of| settings.server_found(of, &snapshot.interfaces).ok());
+    // The session dials the addresses that it knows by itself.
+    let elsewhere = servers.filter(|of| of.addresses().any(|address| !known.is_at(address)));
+    let targets = elsewhere.map(|server| (uuid.clone(), Target::from(server)));
+    let deadline = Instant::now() + ENUMERATION_LIMIT;
+    let answers = transport::ask_found(targets.collect(), deadline);
+    let mut answers = answers
+        .into_iter()
+        .filter(|(_, reply)| reply.inventory.is_ok());
+    answers.next().map(|(target, _)| (uuid, target.server))
+}
+
+/// Says, when dropped, that the thread which follows nodes has ended.
+struct Over(Arc<AtomicBool>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

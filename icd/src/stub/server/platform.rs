@@ -359,6 +359,13 @@ impl Platform {
                 }
                 None => {
                     let server = Server::found(target.server.clone());
+                    server.node().on_away(Box::new(|node| {
+                        let platform =
+                            Platform::get().and_then(|platform| platform.finding.as_ref());
+                        if let Some(finding) = platform {
+                            finding.follow(node);
+                        }
+                    }));
                     self.servers.write().push(Arc::clone(&server));
                     server
                 }
