@@ -41,7 +41,7 @@ fn answer(packet: &[u8], change: impl FnOnce(&mut Message)) -> Vec<u8> {
     for record in records() {
         let is_it = record.name == *query.name() && record.record_type() == query.query_type();
         // An alias comes with what it leads to.
-        let is_led_to = is_address && record.name.iter().last() == Some(b"lab") && {
+        let is_led_to = is_address && record.name.iter().next_back() == Some(b"lab") && {
             matches!(record.data, RData::A(_) | RData::CNAME(_))
         };
         if is_it || is_led_to {

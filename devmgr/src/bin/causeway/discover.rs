@@ -356,3 +356,64 @@ fn text(all: &[Shown], snapshot: &Snapshot) -> String {
 fn line(text: &str) -> String {
     printable_lines(text) + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(name: &str, uuid: u8, run: Option<u8>) -> Shown {
+        let inventory = run.map(|run| {
+            Arc::new(Inventory {
+                node_uuid: vec![uuid; 16].into(),
+                run: vec![run; 8].into(),
+                ..Inventory::default()
+            })
+        });
+        Shown {
+            name: name.to_owned(),
+            role: "node",
+            id: hex(&[uuid; 16]),
+            tls: true,
+            managed: false,
+            configured: false,
+            used: inventory.is_some(),
+            reason: None,
+            inventory,
+            reached: None,
+            addresses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn of_copies_that_answer_the_remembered_one_is_used_else_the_first() {
+        let all = || {
+            vec![
+                shown("gpu1", 1, Some(1)),
+                shown("gpu2", 1, Some(2)),
+                // The same daemon by another name, one that does not answer, and another node.
+                shown("gpu3", 1, Some(1)),
+                shown("gpu4", 1, None),
+                shown("gpu5", 2, Some(3)),
+            ]
+        };
+        let used = |remembered: &[(String, NodeId)]| {
+            let mut all = all();
+            set_copies_aside(&mut all, remembered);
+            let told = all.iter().filter_map(|of| of.reason.clone()).collect();
+            let used = all.into_iter().filter(|of| of.used);
+            (used.map(|of| of.name).collect::<Vec<_>>(), told)
+        };
+        let (names, told): (_, Vec<String>) = used(&[]);
+        assert_eq!(names, ["gpu1", "gpu3", "gpu5"]);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("gpu1 (?) and gpu2 (?)"), "{told:?}");
+        let (names, told) = used(&[("gpu2".to_owned(), [1; 16])]);
+        assert_eq!(names, ["gpu2", "gpu5"]);
+        assert_eq!(told.len(), 2);
+        // A name alone is not remembered.
+        assert_eq!(
+            used(&[("gpu2".to_owned(), [9; 16])]).0,
+            ["gpu1", "gpu3", "gpu5"]
+        );
+    }
+}
