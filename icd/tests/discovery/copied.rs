@@ -34,6 +34,7 @@ fn of_a_copied_machine_the_remembered_one_serves_else_the_smaller_name() {
         config,
         state: certificates.folder.path(),
         resolv_conf: None,
+        awaits: 0,
     };
     let has_both = |messages: &str| {
         let told = messages

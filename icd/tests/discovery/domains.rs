@@ -93,7 +93,8 @@ fn nodes_of_a_domain_are_found_by_dns() {
     let config = certificates.path("servers.toml");
     let more = "[discovery]\ndomains = [\"lab.example.org\"]\n";
     std::fs::write(&config, certificates.settings("", more)).expect("written");
-    let run = |servers: &[String]| -> Listed {
+    // A busy machine takes longer than the first call waits.
+    let run = |servers: &[String], awaits: usize| -> Listed {
         let resolv_conf = certificates.path("resolv.conf");
         let lines: String = servers
             .iter()
@@ -106,31 +107,32 @@ fn nodes_of_a_domain_are_found_by_dns() {
             config: config.clone(),
             state: state.path(),
             resolv_conf: Some(resolv_conf),
+            awaits,
         }
         .run()
     };
     let (good, nobody) = (server.address().to_string(), "10.79.0.200".to_owned());
     let both = ["gpu00", "gpu01"];
-    let listed = run(std::slice::from_ref(&good));
-    assert_eq!(listed.names, both, "{}", listed.messages);
+    let listed = run(std::slice::from_ref(&good), 2);
+    assert_eq!(listed.later, both, "{}", listed.messages);
     eprintln!("by DNS: {:?}", listed.took);
-    let listed = run(&[nobody.clone(), good.clone()]);
+    let listed = run(&[nobody.clone(), good.clone()], 2);
     assert_eq!(
-        listed.names, both,
+        listed.later, both,
         "the first server is silent: {}",
         listed.messages
     );
     let slow = network.link(0, 3);
     let delayed = Shape::delayed(Duration::from_millis(30));
     slow.shape(delayed).expect("tc");
-    let listed = run(std::slice::from_ref(&good));
-    assert_eq!(listed.names, both, "a slow server: {}", listed.messages);
+    let listed = run(std::slice::from_ref(&good), 2);
+    assert_eq!(listed.later, both, "a slow server: {}", listed.messages);
     eprintln!("by slow DNS: {:?}", listed.took);
     server.block_port(53).expect("nft");
     for silent in [&good, &nobody] {
-        let listed = run(std::slice::from_ref(silent));
+        let listed = run(std::slice::from_ref(silent), 0);
         assert!(listed.names.is_empty());
-        assert!(listed.took < Duration::from_millis(1100), "{listed:?}");
+        assert!(listed.took < Duration::from_millis(1500), "{listed:?}");
         let told = listed.messages.matches("no DNS server");
         assert_eq!(told.count(), 1, "{}", listed.messages);
     }

@@ -11,6 +11,9 @@ use crate::frames::servers::*;
 /// Says to the process that it is such a program.
 const PROGRAM: &str = "CAUSEWAY_TEST_PROGRAM";
 
+/// How many devices the program waits for.
+const AWAITS: &str = "CAUSEWAY_TEST_AWAITS";
+
 /// What a program has found out.
 #[derive(Debug)]
 pub(crate) struct Listed {
@@ -18,6 +21,8 @@ pub(crate) struct Listed {
     pub(crate) names: Vec<String>,
     /// How long the first call took.
     pub(crate) took: Duration,
+    /// The names as a later call has listed them, once they were as many as the program waits for.
+    pub(crate) later: Vec<String>,
     /// Its messages.
     pub(crate) messages: String,
 }
@@ -29,6 +34,8 @@ pub(crate) struct Program<'a> {
     pub(crate) state: &'a Path,
     /// The file that is its `/etc/resolv.conf`.
     pub(crate) resolv_conf: Option<PathBuf>,
+    /// How many devices it waits for, in later calls.
+    pub(crate) awaits: usize,
 }
 
 impl Program<'_> {
@@ -55,6 +62,7 @@ impl Program<'_> {
                 "--nocapture",
             ])
             .env(PROGRAM, "1")
+            .env(AWAITS, self.awaits.to_string())
             .env_remove("CAUSEWAY_SERVERS")
             .env("CAUSEWAY_CONFIG", &self.config)
             .env("XDG_STATE_HOME", self.state)
@@ -67,13 +75,15 @@ impl Program<'_> {
             let messages = String::from_utf8_lossy(&output.stderr).into_owned();
             let line = text.lines().find_map(|line| line.split_once("listed "));
             let (_, line) = line.unwrap_or_else(|| panic!("{text}\n{messages}"));
-            let (took, names) = line.split_once(' ').expect("two fields");
+            let (took, names) = line.split_once(' ').expect("three fields");
+            let (names, later) = names.split_once(' ').expect("three fields");
+            let list = |names: &str| {
+                let names = names.split(',').filter(|name| !name.is_empty());
+                names.map(str::to_owned).collect()
+            };
             Listed {
-                names: names
-                    .split(',')
-                    .filter(|name| !name.is_empty())
-                    .map(str::to_owned)
-                    .collect(),
+                names: list(names),
+                later: list(later),
                 took: Duration::from_micros(took.parse().expect("a number")),
                 messages,
             }
@@ -95,6 +105,24 @@ fn first_call() {
     let begun = Instant::now();
     let first = names();
     let took = begun.elapsed();
-    assert!(names().len() >= first.len(), "a later call has no fewer");
-    println!("listed {} {}", took.as_micros(), first.join(","));
+    let awaits = std::env::var(AWAITS)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let later = eventually("as many devices as the program waits for", || {
+        let later = names();
+        (later.len() >= first.len().max(awaits.unwrap_or(0))).then_some(later)
+    });
+    for device in devices() {
+        let cl = Fixture::on(device);
+        let buffer = cl.buffer(CL_MEM_READ_WRITE, 1 << 16);
+        cl.write(buffer, 0, &pattern(1, 1 << 16));
+        assert!(cl.read(buffer, 0, 1 << 16) == pattern(1, 1 << 16));
+        ok!(clReleaseMemObject(buffer));
+    }
+    println!(
+        "listed {} {} {}",
+        took.as_micros(),
+        first.join(","),
+        later.join(",")
+    );
 }

@@ -6,67 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway::config::remembered::{NodeMemory, RememberedNode};
-use causeway_network::{Host, Network};
+use causeway::config::remembered::RememberedNode;
 
 use crate::frames::servers::*;
 use crate::programs::Program;
+use crate::scene::Scene;
 use crate::stage::*;
-
-/// A client with its folders, and the certificates of its nodes.
-struct Scene {
-    network: Network,
-    certificates: Certificates,
-}
-
-impl Scene {
-    fn new(hosts: usize, names: &[&str]) -> Option<Scene> {
-        let network = network(hosts)?;
-        let certificates = Certificates::new();
-        names.iter().for_each(|name| certificates.node(name));
-        certificates.user("alice");
-        Some(Scene {
-            network,
-            certificates,
-        })
-    }
-
-    fn host(&self, number: usize) -> &Host {
-        self.network.host(number)
-    }
-
-    /// The settings of a program; `more` follows `[tls]`.
-    fn config(&self, file: &str, first: &str, more: &str) -> PathBuf {
-        let path = self.certificates.path(file);
-        std::fs::write(&path, self.certificates.settings(first, more)).expect("written");
-        path
-    }
-
-    fn program(&self, config: PathBuf) -> Program<'_> {
-        Program {
-            host: self.host(0),
-            config,
-            state: self.certificates.folder.path(),
-            resolv_conf: None,
-        }
-    }
-
-    /// Lets no question and no answer through.
-    fn block_multicast(&self) {
-        for host in self.network.hosts() {
-            host.block_port(5353).expect("nft");
-        }
-    }
-
-    fn memory(&self) -> NodeMemory {
-        NodeMemory::at(self.certificates.path("causeway/nodes.toml"))
-    }
-
-    fn remembered(&self) -> Vec<String> {
-        let nodes = self.memory().nodes().expect("the file is whole");
-        nodes.into_iter().map(|node| node.name).collect()
-    }
-}
 
 fn node(name: &str, uuid: [u8; 16], address: String) -> RememberedNode {
     let address = address.parse().expect("an address");
