@@ -81,7 +81,7 @@ pub enum BadMemory {
         reason: String,
     },
     /// Another program writes the file.
-    #[error("{path}: another program writes the file; the next call tries again", path = .0.display())]
+    #[error("{path}: other programs have written the file for too long; the nodes are remembered at their next use", path = .0.display())]
     Busy(PathBuf),
 }
 

@@ -89,19 +89,17 @@ impl Finding {
         is_known: impl Fn(&[u8]) -> bool,
     ) -> Option<Recalling> {
         let remembered = self.remembered.get_or_init(|| self.remembered());
-        if remembered.is_empty() {
-            return None;
-        }
+        let claim = |node: &RememberedNode| (node.name.clone(), node.uuid, ANY_RUN);
+        let is_due =
+            |node: &&RememberedNode| !is_known(&node.uuid) && !self.is_paused(&claim(node), asked);
+        let mut nodes = remembered.iter().filter(is_due).peekable();
+        nodes.peek()?;
         // A host that cannot list its interfaces finds nothing either, and says so.
         let interfaces = Interfaces::of_host().ok()?;
         let mut due = Vec::new();
-        for node in remembered {
-            let claim = (node.name.clone(), node.uuid, ANY_RUN);
-            if is_known(&node.uuid) || self.is_paused(&claim, asked) {
-                continue;
-            }
+        for node in nodes {
             match self.settings.server_remembered(node, &interfaces) {
-                Ok(server) => due.push((claim, Target::from(server))),
+                Ok(server) => due.push((claim(node), Target::from(server))),
                 Err(reason) => {
                     tracing::debug!("node {} is remembered and not used: {reason}", node.name);
                 }

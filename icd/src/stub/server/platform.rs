@@ -297,8 +297,7 @@ impl Platform {
         }
         if let Some(finding) = &self.finding {
             let recalled = recalling.map_or_else(Vec::new, |of| finding.recalled(of));
-            let has_recalled = recalled.iter().any(|of| of.reply.inventory.is_ok());
-            self.adopt_found(finding, recalled, now);
+            let has_recalled = self.adopt_found(finding, recalled, now);
             // The first call waits for announcements, unless a remembered node serves. A later call then takes what they
             // bring.
             if is_first && !has_recalled {
@@ -328,9 +327,9 @@ impl Platform {
         self.adopt_found(finding, finding.ask(asked, is_known), asked);
     }
 
-    // Turns found nodes that have answered into servers, and remembers them.
-    fn adopt_found(&self, finding: &Finding, answers: Vec<Answered>, asked: Instant) {
-        let mut used = Vec::new();
+    // Turns found nodes that have answered into servers, and remembers them. Returns whether any of the nodes serves.
+    fn adopt_found(&self, finding: &Finding, answers: Vec<Answered>, asked: Instant) -> bool {
+        let (mut used, mut serves) = (Vec::new(), false);
         for answered in answers {
             let (target, reply) = (&answered.target, &answered.reply);
             let Ok(inventory) = &reply.inventory else {
@@ -352,11 +351,14 @@ impl Platform {
                         finding.set_aside(&answered, &shown(&server));
                     }
                     if !(is_lost && server.is_connected() && server.is_found()) {
+                        serves |= !is_lost;
                         continue;
                     }
                     server.node().move_to(uuid.clone(), target.server.clone());
                     server
                 }
+                // By now, a device manager may control a node that is remembered.
+                None if hides_all(inventory) => continue,
                 None => {
                     let server = Server::found(target.server.clone());
                     server.node().on_away(Box::new(|node| {
@@ -378,6 +380,7 @@ impl Platform {
             }
         }
         finding.remember(&used);
+        serves || !used.is_empty()
     }
 
     // Turns the nodes of an offer into servers. A node that is known already, for example from the
