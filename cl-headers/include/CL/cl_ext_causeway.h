@@ -61,7 +61,10 @@ typedef cl_uint cl_server_info;
 #define CL_SERVER_ADDRESS_WWU                    0x57575500
 /* char[]: its display name from the configuration, else the name that the server reports. */
 #define CL_SERVER_NAME_WWU                       0x57575501
-/* cl_uchar[16]: identifies the server, whatever its address. A restart of causewayd changes it. */
+/*
+ * cl_uchar[16]: identifies the server, whatever its address. It stays when causewayd is restarted, unless causewayd
+ * has no folder for its state.
+ */
 #define CL_SERVER_UUID_WWU                       0x57575502
 /* char[]: the version of its causewayd. */
 #define CL_SERVER_DAEMON_VERSION_WWU             0x57575503

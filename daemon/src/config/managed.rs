@@ -25,8 +25,6 @@ pub struct ManagerSettings {
     pub tls: Option<ClientTls>,
     /// Token that authenticates this node.
     pub token: Option<Token>,
-    /// Folder in which the node's identity is stored; `None` if the user has no state directory.
-    pub folder: Option<PathBuf>,
 }
 
 /// Address of a device manager.
@@ -162,7 +160,6 @@ pub(super) fn manager(
         addresses,
         tls,
         token: token.transpose()?,
-        folder: state_folder(&|name| std::env::var_os(name)),
     }))
 }
 
@@ -185,7 +182,7 @@ fn addresses(flags: &Flags, file: &ConfigFile) -> Result<Vec<ManagerAddress>, Ba
 }
 
 /// Returns the folder for persistent state of systemd or of the user.
-fn state_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+pub(super) fn state_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
     let given = |name: &str| variable(name).and_then(|path| absolute(path.into()));
     // systemd's variable may contain a list. Its directories belong to the daemon alone.

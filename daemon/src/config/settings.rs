@@ -32,6 +32,8 @@ pub struct Settings {
     pub sockets: Vec<PathBuf>,
     /// Whether the daemon serves only one program on its own machine, and ends when standard input does.
     pub private: bool,
+    /// Folder in which the node's identity is stored; `None` if the user has no state directory.
+    pub state: Option<PathBuf>,
     /// Addresses at which other nodes can reach this one; empty: the addresses it listens on.
     pub advertise: Vec<Advertised>,
     /// How the node announces itself; `None`: not at all.
@@ -182,6 +184,7 @@ impl Settings {
             listen,
             sockets,
             private: flags.private,
+            state: managed::state_folder(&|name| std::env::var_os(name)),
             advertise: advertise(flags, file)?,
             announce,
             insecure,

@@ -16,6 +16,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
+use super::identity::Identity;
 use super::process::{Process, Processes, Role, describe};
 use crate::config::{AnnounceSettings, Settings};
 use crate::handover::Order;
@@ -53,10 +54,10 @@ impl Announcer {
     pub(super) fn new(
         settings: &Settings,
         addresses: &[SocketAddr],
-        uuid: uuid::Uuid,
+        identity: &Identity,
         processes: Processes,
     ) -> Option<Announcer> {
-        let order = order(settings.announce.as_ref()?, settings, addresses, uuid)?;
+        let order = order(settings.announce.as_ref()?, settings, addresses, identity)?;
         let (stage, _) = watch::channel(Stage::Before);
         Some(Announcer(Arc::new(Inner {
             order,
@@ -172,7 +173,7 @@ fn order(
     announce: &AnnounceSettings,
     settings: &Settings,
     listening: &[SocketAddr],
-    uuid: uuid::Uuid,
+    identity: &Identity,
 ) -> Option<Order> {
     let reachable = || {
         listening
@@ -188,8 +189,8 @@ fn order(
     let is_everywhere = addresses.iter().any(IpAddr::is_unspecified);
     let said = Announcement {
         role: Announced::Node,
-        id: *uuid.as_bytes(),
-        run: rand::random(),
+        id: *identity.uuid.as_bytes(),
+        run: identity.run,
         wire: WireVersion::CURRENT.number(),
         tls: settings.security.tls.is_some(),
         managed: settings.manager.is_some(),
@@ -199,7 +200,7 @@ fn order(
     Some(Order {
         name: announce.name.clone(),
         // Unique, so that no other responder of this host, such as avahi, answers for it.
-        host: format!("causeway-{}", uuid.simple()),
+        host: format!("causeway-{}", identity.uuid.simple()),
         port,
         has_v6: addresses.iter().any(IpAddr::is_ipv6),
         addresses: if is_everywhere { Vec::new() } else { addresses },
@@ -220,7 +221,12 @@ mod tests {
         let settings = Settings::combine(&flags, &file).unwrap();
         let listening: Vec<_> = listening.iter().map(|at| at.parse().unwrap()).collect();
         let announce = settings.announce.clone().unwrap();
-        order(&announce, &settings, &listening, uuid::Uuid::from_u128(7))
+        order(
+            &announce,
+            &settings,
+            &listening,
+            &Identity::of(&settings, Some(uuid::Uuid::from_u128(7))),
+        )
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_discovery::Run;
 use causeway_proto::control::Inventory;
 
 use super::domains;
@@ -29,10 +30,10 @@ pub(super) struct Description {
     pub(super) settings: Arc<Settings>,
     /// Addresses on which the daemon listens.
     pub(super) addresses: Vec<SocketAddr>,
-    /// Identity of the node. The uuid is random for each daemon start, because clones of a machine share
-    /// every stable identifier. If two nodes had one identity, clients would miss the devices of one of
-    /// them. A managed node keeps its uuid instead; see `managed::node_uuid`.
+    /// The uuid of the node, which it keeps; see `identity`.
     pub(super) uuid: uuid::Uuid,
+    /// New at each start of the daemon.
+    pub(super) run: Run,
 }
 
 impl Description {
@@ -66,6 +67,7 @@ impl Description {
         let stopping = is_stopping.then(|| STOPPING.to_owned());
         Inventory {
             node_uuid: self.uuid.as_bytes().to_vec().into(),
+            run: self.run.to_vec().into(),
             node_name: self.settings.name.clone(),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             peer_addresses: self.peer_addresses(),

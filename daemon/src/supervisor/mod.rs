@@ -25,6 +25,7 @@ mod endings;
 mod exclusive;
 mod holders;
 mod hosts;
+mod identity;
 mod inherited;
 mod inventory;
 mod leaving;
@@ -70,6 +71,7 @@ use cards::Cards;
 use counts::Refusals;
 use description::Description;
 use domains::{BadGroup, Domains};
+use identity::Identity;
 use inventory::InventoryCache;
 use managed::{Managed, SharesExceed};
 use node_service::NodeService;
@@ -159,17 +161,12 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
         return Err(CannotStart::AnnouncesLoopback);
     }
     let parked = settings.parked.as_deref().map(open_parked).transpose()?;
-    // `_identity` is the lock on the node's identity, held until the daemon ends.
-    let (uuid, _identity) = match &settings.manager {
-        Some(manager) => managed::node_uuid(manager.folder.as_deref()),
-        None => {
-            let kept = parked.as_ref().map(ParkedSessions::node_uuid);
-            (kept.unwrap_or_else(uuid::Uuid::new_v4), None)
-        }
-    };
+    let directory = parked.as_ref().filter(|_| settings.manager.is_none());
+    // Its lock is held until the daemon ends.
+    let identity = Identity::of(&settings, directory.map(ParkedSessions::node_uuid));
     let watchers = listen::watchers(&settings)?;
-    let (place, local) = listen::place(&uuid).unzip();
-    let node = Node::new(settings, addresses, uuid)?;
+    let (place, local) = listen::place(&identity.uuid).unzip();
+    let node = Node::new(settings, addresses, &identity)?;
     if let Some(parked) = parked {
         node.workers.find_parked(parked);
     }
@@ -243,7 +240,7 @@ impl Node {
     fn new(
         settings: Settings,
         addresses: Vec<SocketAddr>,
-        uuid: uuid::Uuid,
+        identity: &Identity,
     ) -> Result<Node, CannotStart> {
         let users = settings.security.authenticates() || settings.manager.is_some();
         // Drivers' caches are private by default if callers may be unrelated to each other.
@@ -261,7 +258,7 @@ impl Node {
             sys::group_members,
         )?;
         let processes = Processes::new(settings.logging.clone(), worker_envs);
-        let announcer = Announcer::new(&settings, &addresses, uuid, processes.clone());
+        let announcer = Announcer::new(&settings, &addresses, identity, processes.clone());
         let workers = Workers::new(
             settings.sessions,
             settings.heartbeat,
@@ -273,7 +270,7 @@ impl Node {
         );
         let managed = settings.manager.clone().map(|manager| {
             let shares = settings.shares.clone();
-            Managed::new(manager, shares, *uuid.as_bytes(), workers.clone())
+            Managed::new(manager, shares, *identity.uuid.as_bytes(), workers.clone())
         });
         let settings = Arc::new(settings);
         let cards = Cards::new(processes.clone());
@@ -289,7 +286,8 @@ impl Node {
             description: Arc::new(Description {
                 settings: Arc::clone(&settings),
                 addresses,
-                uuid,
+                uuid: identity.uuid,
+                run: identity.run,
             }),
             settings,
             domains: Arc::new(domains),

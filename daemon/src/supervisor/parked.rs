@@ -28,7 +28,7 @@ use prost::Message;
 use uuid::Uuid;
 
 use super::holders::Holder;
-use super::managed::open_locked;
+use super::identity::open_locked;
 use crate::handover::Assignment;
 
 /// Time for which a parked session is kept.

@@ -5,6 +5,7 @@
 //! [discovery]
 //! names = ["gpu*.lab"]            # use these only; and show a token to them
 //! insecure = false                # true: without a CA, also use nodes without TLS
+//! domains = ["lab.example.org"]   # also ask DNS for the nodes of these domains; they may be behind routers
 //! ```
 //! An announcement says where to dial, and nothing else. A found node is used if the CA of `[tls]` has signed its
 //! certificate for the announced name, and the certificate is one for servers. A token could be used elsewhere by a node
@@ -16,8 +17,9 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use causeway_discovery::{Found, Interfaces, Place, Role, is_of_name};
+use causeway_discovery::{Found, Interfaces, MOST_DOMAINS, Place, Role, is_of_name, is_special};
 
+use super::remembered::{NodeMemory, RememberedNode};
 use super::{Address, MOST_ADDRESSES, ServerSettings, Settings, TlsSettings};
 
 /// Which found nodes are used, and how.
@@ -27,8 +29,12 @@ pub struct DiscoverySettings {
     pub names: Vec<NamePattern>,
     /// Whether nodes without TLS are used, if no CA is configured.
     pub insecure: bool,
+    /// Domains that DNS is asked for.
+    pub domains: Vec<String>,
     /// Whether some part could not be read. If so, no found node is used.
     pub is_broken: bool,
+    /// Where nodes that were used are remembered; `None` without a folder for the user's state.
+    pub memory: Option<NodeMemory>,
     /// The settings of a found node, and of one that the program connects, except its name and its addresses.
     pub like: ServerSettings,
 }
@@ -38,7 +44,9 @@ impl Default for DiscoverySettings {
         DiscoverySettings {
             names: Vec::new(),
             insecure: false,
+            domains: Vec::new(),
             is_broken: false,
+            memory: None,
             like: ServerSettings::at(Address::unknown()),
         }
     }
@@ -86,6 +94,23 @@ impl NamePattern {
     }
 }
 
+/// Checks the names of domains.
+pub(super) fn check_domains(domains: &[String]) -> Result<(), String> {
+    let is_domain = |name: &String| {
+        let is_label = |label: &str| (1..64).contains(&label.len());
+        name.len() < 240 && name.bytes().all(is_of_name) && name.split('.').all(is_label)
+    };
+    if let Some(wrong) = domains.iter().find(|name| !is_domain(name)) {
+        return Err(format!(
+            "invalid domain `{wrong}` in `domains`; expected e.g. `lab.example.org`"
+        ));
+    }
+    match domains.len() > MOST_DOMAINS {
+        true => Err(format!("`domains` has more than {MOST_DOMAINS} names")),
+        false => Ok(()),
+    }
+}
+
 /// Why a found node is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotUsed {
@@ -130,45 +155,79 @@ impl Settings {
         interfaces: &Interfaces,
     ) -> Result<ServerSettings, NotUsed> {
         let (discovery, said) = (&self.discovery, &found.announcement);
-        if discovery.is_broken || discovery.like.tls.is_broken {
-            return Err(NotUsed::Broken);
-        }
+        discovery.check()?;
         if said.role == Role::Manager {
             return Err(NotUsed::Manager);
         }
         if said.managed {
             return Err(NotUsed::Managed);
         }
-        let is_named = discovery
-            .names
-            .iter()
-            .any(|pattern| pattern.has(&found.name));
-        if !is_named && !discovery.names.is_empty() {
-            return Err(NotUsed::OtherName);
-        }
-        let tls = discovery.tls(found, is_named)?;
-        let mut addresses = dialled(found, interfaces).into_iter();
-        let address = addresses.next().ok_or(NotUsed::NoAddress)?;
-        Ok(ServerSettings {
-            address,
-            further: addresses.collect(),
-            name: Some(found.name.clone()),
-            tls,
-            ..discovery.like.clone()
-        })
+        let tls = discovery.tls(&found.name, said.tls)?;
+        discovery.server(&found.name, dialled(found, interfaces), tls)
+    }
+
+    /// The settings for a node that was found and used earlier. The same conditions hold as for one that is found now.
+    ///
+    /// # Errors
+    /// [`NotUsed`]; the node must not be dialled then.
+    pub fn server_remembered(
+        &self,
+        node: &RememberedNode,
+        interfaces: &Interfaces,
+    ) -> Result<ServerSettings, NotUsed> {
+        let discovery = &self.discovery;
+        discovery.check()?;
+        // The file does not say whether the node had TLS: it must have it if a CA is configured.
+        let tls = discovery.tls(&node.name, discovery.like.tls.ca.is_some())?;
+        let is_on_link = |address: &&Address| {
+            let host: Result<IpAddr, _> = address.host_without_zone().parse();
+            // A node of a domain may be behind routers.
+            let may_be_far = !discovery.domains.is_empty();
+            host.is_ok_and(|host| interfaces.are_on_link(host) || (may_be_far && !is_special(host)))
+        };
+        // The host may be on another network by now.
+        let addresses = node.addresses.iter().filter(is_on_link).cloned().collect();
+        discovery.server(&node.name, addresses, tls)
     }
 }
 
 impl DiscoverySettings {
-    fn tls(&self, found: &Found, is_named: bool) -> Result<TlsSettings, NotUsed> {
+    fn check(&self) -> Result<(), NotUsed> {
+        match self.is_broken || self.like.tls.is_broken {
+            true => Err(NotUsed::Broken),
+            false => Ok(()),
+        }
+    }
+
+    fn server(
+        &self,
+        name: &str,
+        addresses: Vec<Address>,
+        tls: TlsSettings,
+    ) -> Result<ServerSettings, NotUsed> {
+        let mut addresses = addresses.into_iter();
+        Ok(ServerSettings {
+            address: addresses.next().ok_or(NotUsed::NoAddress)?,
+            further: addresses.collect(),
+            name: Some(name.to_owned()),
+            tls,
+            ..self.like.clone()
+        })
+    }
+
+    fn tls(&self, name: &str, has_tls: bool) -> Result<TlsSettings, NotUsed> {
+        let is_named = self.names.iter().any(|pattern| pattern.has(name));
+        if !is_named && !self.names.is_empty() {
+            return Err(NotUsed::OtherName);
+        }
         let ours = &self.like.tls;
         if ours.ca.is_none() {
-            return match self.insecure && !found.announcement.tls {
+            return match self.insecure && !has_tls {
                 true => Ok(TlsSettings::default()),
                 false => Err(NotUsed::NoCa),
             };
         }
-        if !found.announcement.tls {
+        if !has_tls {
             return Err(NotUsed::InTheClear);
         }
         let token_file = ours.token_file.clone().filter(|_| is_named);
@@ -176,7 +235,7 @@ impl DiscoverySettings {
             return Err(NotUsed::NoToken);
         }
         Ok(TlsSettings {
-            name: Some(found.name.clone()),
+            name: Some(name.to_owned()),
             token_file,
             servers_only: true,
             ..ours.clone()
@@ -300,6 +359,40 @@ mod tests {
     }
 
     #[test]
+    fn a_remembered_node_is_dialled_on_the_same_conditions() {
+        let addresses = [
+            "10.0.0.7",
+            "[fe80::7%eth0]",
+            "10.1.0.7",
+            "gpu1.lab",
+            "127.0.0.1",
+        ];
+        let node = RememberedNode::used_now(
+            "gpu1.lab".to_owned(),
+            [1; 16],
+            addresses.map(|of| of.parse().unwrap()).to_vec(),
+        );
+        let mut settings = with_ca();
+        let of = |settings: &Settings| settings.server_remembered(&node, &interfaces());
+        let server = of(&settings).unwrap();
+        assert_eq!(server.all_addresses(), "10.0.0.7:7079");
+        let found = used(&settings, &found()).unwrap();
+        assert_eq!((server.tls, server.name), (found.tls, found.name));
+        settings.discovery.like.tls.token_file = Some("token".into());
+        assert_eq!(of(&settings), Err(NotUsed::NoToken));
+        settings.discovery.names = vec!["cpu*".parse().unwrap()];
+        assert_eq!(of(&settings), Err(NotUsed::OtherName));
+        assert_eq!(of(&Settings::default()), Err(NotUsed::NoCa));
+        let mut insecure = Settings::default();
+        insecure.discovery.insecure = true;
+        assert_eq!(of(&insecure).unwrap().tls, TlsSettings::default());
+        assert_eq!(
+            with_ca().server_remembered(&node, &Interfaces(Vec::new())),
+            Err(NotUsed::NoAddress)
+        );
+    }
+
+    #[test]
     fn managers_managed_nodes_and_broken_settings_are_not_used() {
         let mut of = found();
         of.announcement.managed = true;
@@ -309,6 +402,29 @@ mod tests {
         let mut settings = with_ca();
         settings.discovery.is_broken = true;
         assert_eq!(used(&settings, &found()), Err(NotUsed::Broken));
+    }
+
+    #[test]
+    fn domains_are_names_of_some_labels() {
+        let check = |name: &str| check_domains(&[name.to_owned()]);
+        assert_eq!(check("lab.example.org"), Ok(()));
+        for wrong in ["", "lab.", "a..b", "lab/x", "lab.*"] {
+            assert!(check(wrong).is_err(), "{wrong:?}");
+        }
+        let many = vec!["lab".to_owned(); MOST_DOMAINS + 1];
+        assert!(check_domains(&many).is_err());
+        let mut settings = with_ca();
+        let far = RememberedNode::used_now(
+            "gpu1".to_owned(),
+            [1; 16],
+            ["8.8.8.8", "127.0.0.1"]
+                .map(|of| of.parse().unwrap())
+                .to_vec(),
+        );
+        let of = |settings: &Settings| settings.server_remembered(&far, &interfaces());
+        assert_eq!(of(&settings), Err(NotUsed::NoAddress));
+        settings.discovery.domains = vec!["lab".to_owned()];
+        assert_eq!(of(&settings).unwrap().all_addresses(), "8.8.8.8:7079");
     }
 
     #[test]

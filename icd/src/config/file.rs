@@ -30,6 +30,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
+use super::discovery::check_domains;
 use super::tables::{DiscoveryTable, ServerTable, Time, TlsTable};
 use super::{
     Address, BadAddress, DiscoverySettings, MOST_ADDRESSES, NamePattern, Problem, ServerSettings,
@@ -182,6 +183,11 @@ impl File<'_> {
         let names = table.names.into_iter().flatten().map(|name| name.parse());
         let names: Result<Vec<NamePattern>, String> = names.collect();
         into.insecure = table.insecure.unwrap_or(false);
+        let domains = table.domains.unwrap_or_default();
+        check_domains(&domains).map_err(|error| {
+            self.wrong(whole.clone(), &format!("[discovery]: {error}; {effect}"))
+        })?;
+        into.domains = domains;
         into.names =
             names.map_err(|error| self.wrong(whole, &format!("[discovery]: {error}; {effect}")))?;
         Ok(())

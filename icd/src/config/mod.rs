@@ -29,6 +29,7 @@ pub mod log;
 mod paper;
 mod place;
 mod rate;
+pub mod remembered;
 mod security;
 mod survival;
 mod tables;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use causeway_security::check_settings;
 
 use super::leasing::Variables;
+use super::remembered::{FILE as REMEMBERED, NodeMemory};
 use super::{
     BadDuration, Compression, Problem, ServerSettings, Settings, TlsSettings, duration, file, list,
     wait,
@@ -49,6 +50,8 @@ pub(super) struct Environment {
     pub(super) leasing: Variables,
     pub(super) working_directory: Option<PathBuf>,
     pub(super) user: Option<PathBuf>,
+    /// The user's folder for state.
+    pub(super) state: Option<PathBuf>,
     pub(super) system: PathBuf,
     pub(super) uid: u32,
 }
@@ -92,6 +95,7 @@ impl Environment {
             leasing: Variables::of(set),
             working_directory: Some(PathBuf::from(".")),
             user: user_folder(set),
+            state: folder(set, "XDG_STATE_HOME", ".local/state"),
             system,
             uid,
         })
@@ -112,6 +116,8 @@ impl Environment {
             server.tls.or(&tls);
         }
         settings.discovery.like.tls = tls.clone();
+        let memory = self.state.as_ref().map(|folder| folder.join(REMEMBERED));
+        settings.discovery.memory = memory.map(NodeMemory::at);
         settings.tls = tls;
         self.leasing
             .resolve(&mut settings, |path| match self.text_of(path, false) {
@@ -336,8 +342,17 @@ impl Environment {
 
 /// The user's folder for configuration.
 fn user_folder(set: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let home = || set("HOME").map(|home| Path::new(&home).join(".config"));
-    let folder = set("XDG_CONFIG_HOME")
+    folder(set, "XDG_CONFIG_HOME", ".config")
+}
+
+/// One of the user's folders: in the folder of this variable, else at this place in the user's home.
+fn folder(
+    set: impl Fn(&str) -> Option<OsString>,
+    variable: &str,
+    in_home: &str,
+) -> Option<PathBuf> {
+    let home = || set("HOME").map(|home| Path::new(&home).join(in_home));
+    let folder = set(variable)
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
         .or_else(home);

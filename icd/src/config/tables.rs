@@ -140,6 +140,7 @@ impl TlsTable {
 pub(super) struct DiscoveryTable {
     pub(super) names: Option<Vec<String>>,
     pub(super) insecure: Option<bool>,
+    pub(super) domains: Option<Vec<String>>,
 }
 
 /// The addresses of a server: one, or a list.

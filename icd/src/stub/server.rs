@@ -1,6 +1,6 @@
 //! A server: a node as the application sees it (`cl_wwu_server`), with its devices.
 //!
-//! Servers come from the configuration and from the application ([`Platform::connect`]). They stay known
+//! Servers come from the configuration, from announcements and from the application ([`Platform::connect`]). They stay known
 //! for the life of the process: a lost or disconnected server may come back, with the same device handles.
 //!
 //! This module sends no requests to nodes; [`Platform`](crate::stub::Platform) does. Invariant: a device of the
@@ -46,6 +46,8 @@ pub struct Server {
     node: Arc<Node>,
     // References held by the configuration and by the application.
     references: AtomicU32,
+    // Whether an announcement led to the node. Only such a server follows its node to other addresses.
+    is_found: bool,
     roster: Arc<Mutex<Roster>>,
     retry: Mutex<Retry>,
 }
@@ -70,10 +72,21 @@ impl Server {
     /// Makes a server that has not been queried yet, with one reference.
     #[must_use]
     pub fn new(settings: ServerSettings) -> Arc<Server> {
+        Server::make(settings, false)
+    }
+
+    /// As [`Server::new`], for a node that was found.
+    #[must_use]
+    pub(super) fn found(settings: ServerSettings) -> Arc<Server> {
+        Server::make(settings, true)
+    }
+
+    fn make(settings: ServerSettings, is_found: bool) -> Arc<Server> {
         let server = Arc::new(Server {
             binding: Binding::default(),
             node: Arc::new(Node::new(settings)),
             references: AtomicU32::new(1),
+            is_found,
             roster: Arc::default(),
             retry: Mutex::default(),
         });
@@ -124,6 +137,11 @@ impl Server {
     #[must_use]
     pub fn references(&self) -> u32 {
         self.references.load(Ordering::Acquire)
+    }
+
+    /// Whether an announcement led to the node.
+    pub(super) fn is_found(&self) -> bool {
+        self.is_found
     }
 
     /// Whether the server has any references.
@@ -191,7 +209,7 @@ impl Roster {
     // Keeps the handles of known devices. Returns whether every device that was present is still at the
     // same place.
     fn take(&mut self, node: &Arc<Node>, inventory: &Inventory) -> bool {
-        // A restarted daemon reports a new UUID, but its devices are the same.
+        // A restarted daemon may report a new UUID, but its devices are the same.
         self.uuid = inventory.node_uuid.to_vec();
         let mut same = true;
         let mut places: HashMap<Identity, usize> = HashMap::new();

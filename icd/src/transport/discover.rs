@@ -312,16 +312,36 @@ fn unreached(target: &Target, reason: String) -> Reply {
     }
 }
 
+/// Whether two answers with one uuid are of two machines, of which one is a copy of the other: the daemons' starts differ.
+/// A daemon that was started between the answers looks the same.
+#[must_use]
+pub fn are_copies(one: &Inventory, other: &Inventory) -> bool {
+    let tell = !one.run.is_empty() && !other.run.is_empty();
+    one.node_uuid == other.node_uuid && tell && one.run != other.run
+}
+
+/// Says that two nodes are copies of one machine, and what helps.
+#[must_use]
+pub fn copied(one: &str, other: &str) -> String {
+    format!(
+        "nodes {one} and {other} have the same identity, because one machine is a copy of the other; only {one} is used; \
+         on the copy, stop causewayd, delete its file node.seed (/var/lib/causewayd/node.seed, or \
+         ~/.local/state/causeway/node.seed of its user), and start causewayd again"
+    )
+}
+
 fn join_duplicates(servers: &[ServerSettings], replies: Vec<Reply>) -> Vec<Discovered> {
     let mut found: Vec<Discovered> = Vec::with_capacity(servers.len());
-    let mut known: HashMap<Bytes, usize> = HashMap::new();
+    let mut known: HashMap<(Bytes, Bytes), usize> = HashMap::new();
     for (server, reply) in servers.iter().zip(replies) {
         if let Ok(inventory) = &reply.inventory {
-            if let Some(&earlier) = known.get(&inventory.node_uuid) {
+            // Copies of a machine have one uuid, and are two nodes.
+            let identity = (inventory.node_uuid.clone(), inventory.run.clone());
+            if let Some(&earlier) = known.get(&identity) {
                 found[earlier].also_at.push(server.address.to_string());
                 continue;
             }
-            known.insert(inventory.node_uuid.clone(), found.len());
+            known.insert(identity, found.len());
         }
         let node = Arc::new(Node::new(server.clone()));
         node.note_answer(reply.rail, reply.round_trip);

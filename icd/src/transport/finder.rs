@@ -1,15 +1,15 @@
-//! Looks for nodes that announce themselves on this host's networks.
+//! Looks for nodes that announce themselves on this host's networks, and for those of domains.
 //!
-//! A thread asks, collects the answers for a second, and ends with its sockets. Later calls see what it has collected.
-//! Nothing here dials a node or decides whether one is used. Invariant: at most one such thread runs for a finder, and a
-//! caller waits no longer than [`Patience`] says.
+//! A thread asks, collects the answers for a second, and ends with its sockets. If domains are configured, another thread
+//! asks DNS. Later calls see what they have collected. Nothing here dials a node or decides whether one is used. Invariant:
+//! at most one such thread of each kind runs for a finder, and a caller waits no longer than [`Patience`] says.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_discovery::{CaDigest, Found, Interfaces, Patience, Search, Step};
+use causeway_discovery::{CaDigest, Found, Interfaces, Patience, Search, Step, browse};
 use causeway_security::ca_digests;
 use parking_lot::{Condvar, Mutex};
 
@@ -26,6 +26,7 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Finder {
     ca: Option<PathBuf>,
+    domains: Vec<String>,
     shared: Arc<Shared>,
 }
 
@@ -38,9 +39,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     begun: Option<Instant>,
-    is_running: bool,
+    /// Number of threads that run.
+    running: usize,
     last_new: Option<Instant>,
     known: Snapshot,
+    /// The nodes of the domains.
+    of_domains: Vec<Found>,
 }
 
 /// What a question has found.
@@ -58,6 +62,8 @@ pub struct Snapshot {
     pub hears_itself: bool,
     /// Why no question could be asked.
     pub fault: Option<String>,
+    /// Why nothing is known of the domains.
+    pub domain_fault: Option<String>,
 }
 
 impl Finder {
@@ -66,6 +72,7 @@ impl Finder {
     pub fn new(settings: &Settings) -> Finder {
         Finder {
             ca: settings.discovery.like.tls.ca.clone(),
+            domains: settings.discovery.domains.clone(),
             shared: Arc::default(),
         }
     }
@@ -74,7 +81,7 @@ impl Finder {
     pub fn begin(&self) {
         let mut state = self.shared.state.lock();
         let is_recent = |begun: Instant| begun.elapsed() < ASKED_AGAIN_AFTER;
-        if state.is_running || state.begun.is_some_and(is_recent) {
+        if state.running > 0 || state.begun.is_some_and(is_recent) {
             return;
         }
         (state.begun, state.last_new) = (Some(Instant::now()), None);
@@ -89,8 +96,22 @@ impl Finder {
             shared.over(outcome.unwrap_or_else(panicked).err());
         };
         match super::thread::spawn("cw-discover", Stack::Runtime, asking) {
-            Ok(_) => state.is_running = true,
+            Ok(()) => state.running += 1,
             Err(error) => state.known.fault = Some(error.to_string()),
+        }
+        if self.domains.is_empty() {
+            return;
+        }
+        let (shared, domains) = (Arc::clone(&self.shared), self.domains.clone());
+        let asking = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| look_up(&shared, &domains)));
+            let panicked =
+                |_| Err("the question to DNS panicked; this is a bug in Causeway".to_owned());
+            shared.domains_over(outcome.unwrap_or_else(panicked).err());
+        };
+        match super::thread::spawn("cw-domains", Stack::Runtime, asking) {
+            Ok(()) => state.running += 1,
+            Err(error) => state.known.domain_fault = Some(error.to_string()),
         }
     }
 
@@ -98,7 +119,7 @@ impl Finder {
     pub fn wait(&self) {
         let patience = Patience::default();
         let mut state = self.shared.state.lock();
-        while let (true, Some(begun)) = (state.is_running, state.begun) {
+        while let (true, Some(begun)) = (state.running > 0, state.begun) {
             let until = patience.until(begun, state.last_new);
             let over = self
                 .shared
@@ -116,14 +137,40 @@ impl Finder {
         let mut state = self.shared.state.lock();
         self.shared
             .changed
-            .wait_while(&mut state, |state| state.is_running);
+            .wait_while(&mut state, |state| state.running > 0);
     }
 
     /// What has been found up to now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.shared.state.lock().known.clone()
+        let state = self.shared.state.lock();
+        let mut snapshot = state.known.clone();
+        for found in &state.of_domains {
+            let is_it =
+                |of: &Found| of.name == found.name && of.announcement.id == found.announcement.id;
+            // What the node says itself says more.
+            if !snapshot.found.iter().any(is_it) {
+                snapshot.found.push(found.clone());
+            }
+        }
+        let key = |of: &Found| (of.name.clone(), of.announcement.id);
+        snapshot.found.sort_by_key(key);
+        snapshot
     }
+}
+
+fn look_up(shared: &Shared, domains: &[String]) -> Result<(), String> {
+    let kept_free = standard::kept_free();
+    let until = Instant::now() + COLLECTED_FOR;
+    let outcome = browse(domains, until, |found| {
+        let mut state = shared.state.lock();
+        state.last_new = Some(Instant::now());
+        state.of_domains = found;
+        drop(state);
+        shared.changed.notify_all();
+    });
+    drop(kept_free);
+    outcome.map_err(|error| error.to_string())
 }
 
 fn search(shared: &Shared, own_cas: Vec<CaDigest>) -> Result<(), String> {
@@ -151,6 +198,7 @@ impl Shared {
         if is_new {
             state.last_new = Some(Instant::now());
         }
+        let domain_fault = state.known.domain_fault.take();
         state.known = Snapshot {
             found,
             interfaces: search.interfaces().clone(),
@@ -158,14 +206,26 @@ impl Shared {
             has_shared_port: search.has_shared_port(),
             hears_itself: search.hears_itself(),
             fault: None,
+            domain_fault,
         };
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn domains_over(&self, fault: Option<String>) {
+        let mut state = self.state.lock();
+        state.running -= 1;
+        if let (Some(fault), true) = (&fault, fault != state.known.domain_fault) {
+            tracing::warn!("{fault}; their nodes are not found");
+        }
+        state.known.domain_fault = fault;
         drop(state);
         self.changed.notify_all();
     }
 
     fn over(&self, fault: Option<String>) {
         let mut state = self.state.lock();
-        state.is_running = false;
+        state.running -= 1;
         if let Some(fault) = fault {
             if state.known.fault.as_ref() != Some(&fault) {
                 tracing::warn!("{fault}; nodes that announce themselves are not found");

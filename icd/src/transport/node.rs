@@ -37,6 +37,9 @@ pub type ChangeListener = Box<dyn Fn(&Arc<Inventory>) -> bool + Send + Sync>;
 /// Called when a session on the node is lost. Must not block.
 pub type LossListener = Box<dyn Fn() + Send + Sync>;
 
+/// Called when a session on the node has no connection and could not get one. Must not block.
+pub type AwayListener = Box<dyn Fn(&Arc<Node>) + Send + Sync>;
+
 /// A node to ask, and the credential to show.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -71,9 +74,11 @@ pub struct Node {
     rail: AtomicUsize,
     changed: OnceLock<ChangeListener>,
     loss: OnceLock<LossListener>,
+    away: OnceLock<AwayListener>,
     // The signed lease on the node's devices. A renewed lease replaces it.
     credential: Mutex<Bytes>,
-    // The node to which the lease has moved, by its uuid. Devices and inventory stay as they were told.
+    // Where the devices are now: the node to which the lease has moved, or this node at other addresses, by the uuid.
+    // Devices and inventory stay as they were told.
     moved: Mutex<Option<(Bytes, ServerSettings)>>,
 }
 
@@ -108,6 +113,7 @@ impl Node {
             rail: AtomicUsize::new(0),
             changed: OnceLock::new(),
             loss: OnceLock::new(),
+            away: OnceLock::new(),
             credential: Mutex::default(),
             moved: Mutex::default(),
         }
@@ -353,7 +359,8 @@ impl Node {
         }
     }
 
-    /// Handles that the lease has moved to another node, of this uuid. The open session goes on there.
+    /// Handles that the lease has moved to another node, of this uuid, or that this node is at other addresses. The open
+    /// session goes on there.
     pub fn move_to(&self, uuid: Bytes, server: ServerSettings) {
         *self.moved.lock() = Some((uuid, server.clone()));
         if let Some(session) = self.live_session() {
@@ -387,6 +394,18 @@ impl Node {
     /// Registers the listener for lost sessions, which [`Node::lost`] calls. Only the first one counts.
     pub fn on_loss(&self, listener: LossListener) {
         let _ = self.loss.set(listener);
+    }
+
+    /// Registers the listener for sessions without a connection. Only the first one counts.
+    pub fn on_away(&self, listener: AwayListener) {
+        let _ = self.away.set(listener);
+    }
+
+    /// Calls the listener for sessions without a connection, because the node may be somewhere else.
+    pub(super) fn is_away(self: &Arc<Self>) {
+        if let Some(listener) = self.away.get() {
+            listener(self);
+        }
     }
 
     /// Calls the loss listener, because the manager may have news of the lease.

@@ -165,8 +165,11 @@ impl Redialer {
             };
             patience.count(planned, begun.elapsed());
             // The session may be parked because its lease moves to another node.
-            if may_restart && let Some(node) = self.node.upgrade() {
-                node.looks_for_news();
+            if let Some(node) = self.node.upgrade() {
+                if may_restart {
+                    node.looks_for_news();
+                }
+                node.is_away();
             }
             // The end of a daemon is no hiccup of the network.
             if !is_reported && (may_restart || broken.since.elapsed() >= REPORTED) {
@@ -214,7 +217,7 @@ impl Redialer {
                 address = self.dialer.address,
                 node = server.name.as_deref().unwrap_or(server.address.as_str()),
                 now_at = server.address.as_str(),
-                "the session has moved to another node; the program goes on there"
+                "the session has moved; the program goes on there"
             );
             core.tool.report(Reported::Away(format!(
                 "the session moves to {}",

@@ -92,26 +92,14 @@ fn another_implementation_hears_daemons_and_is_heard() {
     assert_eq!(lines.next(), Some(came));
     // The other daemon does not announce itself. The script announces it, with what the daemon would say.
     let second = quiet(network.host(2), "B", &certificates.flags("gpu2.lab"));
-    let uuid = network.host(2).enter(|| {
-        let mut settings = causeway::config::ServerSettings::at(
-            second.address.to_string().parse().expect("an address"),
-        );
-        settings.address = format!("{}:{}", network.host(2).address(), second.address.port())
-            .parse()
-            .expect("an address");
-        settings.tls.ca = Some(certificates.path("ca.pem"));
-        settings.tls.certificate = Some(certificates.path("alice.pem"));
-        settings.tls.key = Some(certificates.path("alice.key"));
-        settings.tls.name = Some("gpu2.lab".to_owned());
-        let reply = causeway::transport::ask(&[settings.into()]).remove(0);
-        reply.inventory.expect("an inventory").node_uuid.clone()
-    });
     let mut keys = said(2, None);
-    keys.id = uuid
-        .expect("the host's network")
-        .as_ref()
-        .try_into()
-        .expect("a uuid");
+    keys.id = uuid_of(
+        network.host(2),
+        network.host(2),
+        &second,
+        &certificates,
+        "gpu2.lab",
+    );
     let mut arguments = vec![
         "gpu2.lab".to_owned(),
         network.host(2).address().to_string(),

@@ -6,8 +6,17 @@
 mod frames;
 
 mod announcer;
+mod copied;
+mod domains;
 mod flood;
+mod follows;
+mod freezing;
 mod independent;
+mod networks;
 mod nobody;
+mod programs;
+mod readdressed;
+mod remembered;
+mod scene;
 mod stage;
 mod strangers;

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use causeway::config::ServerSettings;
 use causeway_discovery::{Announcement, Found, Role, Search, Step};
 use causeway_network::{Host, Network};
 use causeway_security::{Authority, Issued};
@@ -64,10 +65,14 @@ impl Certificates {
     /// Makes this process's library look for nodes, with the certificate of the user `alice` and further lines.
     pub(crate) fn configure(&self, first: &str, more: &str) {
         self.user("alice");
-        let text = format!(
+        configure(&self.path("servers.toml"), &self.settings(first, more));
+    }
+
+    /// The settings of a program of the user `alice` that looks for nodes.
+    pub(crate) fn settings(&self, first: &str, more: &str) -> String {
+        format!(
             "discover = true\n{first}\n[tls]\nca = \"ca.pem\"\ncertificate = \"alice.pem\"\nkey = \"alice.key\"\n{more}"
-        );
-        configure(&self.path("servers.toml"), &text);
+        )
     }
 }
 
@@ -78,6 +83,7 @@ pub(crate) fn configure(file: &Path, text: &str) {
     unsafe {
         std::env::remove_var("CAUSEWAY_SERVERS");
         std::env::set_var("CAUSEWAY_CONFIG", file);
+        std::env::set_var("XDG_STATE_HOME", file.parent().expect("a folder"));
     }
 }
 
@@ -86,7 +92,8 @@ fn valid() -> std::ops::Range<SystemTime> {
     SystemTime::now() - day..SystemTime::now() + day
 }
 
-fn write(path: &Path, bytes: &[u8]) {
+/// Writes a file that only its user may read.
+pub(crate) fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).expect("written");
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(path, mode).expect("the file's mode");
@@ -137,6 +144,28 @@ pub(crate) fn heard(host: &Host, names: &[&str]) -> Vec<Found> {
         }
     };
     host.enter(listen).expect("the host's network")
+}
+
+/// Returns the uuid of a node without announcement, as the user `alice` gets it on the network of `from`.
+pub(crate) fn uuid_of(
+    from: &Host,
+    at: &Host,
+    daemon: &Daemon,
+    of: &Certificates,
+    name: &str,
+) -> [u8; 16] {
+    let address = format!("{}:{}", at.address(), daemon.address.port());
+    let ask = || {
+        let mut settings = ServerSettings::at(address.parse().expect("an address"));
+        settings.tls.ca = Some(of.path("ca.pem"));
+        settings.tls.certificate = Some(of.path("alice.pem"));
+        settings.tls.key = Some(of.path("alice.key"));
+        settings.tls.name = Some(name.to_owned());
+        let reply = causeway::transport::ask(&[settings.into()]).remove(0);
+        reply.inventory.expect("an inventory").node_uuid.clone()
+    };
+    let uuid = from.enter(ask).expect("the host's network");
+    uuid.as_ref().try_into().expect("a uuid")
 }
 
 /// What a node says that nobody knows.
@@ -212,6 +241,28 @@ pub(crate) fn multicaster(host: &Host) -> UdpSocket {
 
 /// Where answers are multicast.
 pub(crate) const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(224, 0, 0, 251), 5353);
+
+/// Returns how long the records of a TLS stream are, if they are all of the handshake.
+pub(crate) fn records(mut bytes: &[u8]) -> Option<usize> {
+    let mut count = 0;
+    while let [0x16, _, _, high, low, rest @ ..] = bytes {
+        bytes = rest.get(usize::from(u16::from_be_bytes([*high, *low]))..)?;
+        count += 1;
+    }
+    bytes.is_empty().then_some(count)
+}
+
+/// Gives a host another address instead of its own.
+pub(crate) fn readdress(host: &Host, address: &str) {
+    for arguments in [
+        format!("address del {}/16 dev eth0", host.address()),
+        format!("address add {address}/16 dev eth0"),
+    ] {
+        let output = host.command("ip").args(arguments.split(' ')).output();
+        let output = output.expect("ip runs");
+        assert!(output.status.success(), "{arguments}: {output:?}");
+    }
+}
 
 /// Returns a figure of a process, in KiB.
 pub(crate) fn figure_of(pid: u32, key: &str) -> Option<u64> {

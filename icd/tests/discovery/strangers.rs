@@ -8,16 +8,6 @@ use std::time::{Duration, Instant};
 use crate::frames::servers::*;
 use crate::stage::*;
 
-/// Returns how long the records of a TLS stream are, if they are all of the handshake.
-fn records(mut bytes: &[u8]) -> Option<usize> {
-    let mut count = 0;
-    while let [0x16, _, _, high, low, rest @ ..] = bytes {
-        bytes = rest.get(usize::from(u16::from_be_bytes([*high, *low]))..)?;
-        count += 1;
-    }
-    bytes.is_empty().then_some(count)
-}
-
 #[test]
 fn nodes_of_the_own_ca_are_used_and_strangers_get_nothing() {
     own_process!(waits);

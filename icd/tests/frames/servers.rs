@@ -115,6 +115,11 @@ impl Daemon {
         (self.child, self.address) = run(self.folder.path(), &listen, &[], &texts(flags));
     }
 
+    /// Returns the folder with the daemon's state.
+    pub fn state(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

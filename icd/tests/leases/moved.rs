@@ -59,7 +59,7 @@ fn a_program_goes_on_at_another_node_and_comes_back() {
     assert_eq!(program.ask("sum"), "1 added");
     assert_eq!(program.code("round"), CL_SUCCESS);
     assert_eq!(program.code("again"), CL_SUCCESS);
-    program.warns("the session has moved to another node");
+    program.warns("the session has moved; the program goes on there");
 
     // ---- and back, with commands under way
     resume(&cluster, &first);

@@ -51,8 +51,7 @@ impl Interfaces {
     #[must_use]
     pub fn are_on_link(&self, address: IpAddr) -> bool {
         match address {
-            IpAddr::V4(v4) if is_special_v4(v4) => false,
-            IpAddr::V6(v6) if is_special_v6(v6) => false,
+            address if is_special(address) => false,
             IpAddr::V6(v6) if v6.is_unicast_link_local() => {
                 self.0.iter().any(|of| of.address.is_ipv6())
             }
@@ -84,6 +83,15 @@ impl Interface {
             }
             _ => false,
         }
+    }
+}
+
+/// Whether an address is one of no other host: loopback, multicast and such.
+#[must_use]
+pub fn is_special(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_special_v4(v4),
+        IpAddr::V6(v6) => is_special_v6(v6),
     }
 }
 

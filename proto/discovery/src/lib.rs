@@ -4,7 +4,11 @@
 //! - [`Collector`]: packets in, found nodes out; pure and bounded;
 //! - [`Interfaces`]: which addresses are on-link of this host; pure;
 //! - [`Patience`]: how long a client waits for answers; pure;
-//! - [`Search`]: one question on all interfaces, and its answers. The only part with sockets.
+//! - [`Search`]: one question on all interfaces, and its answers;
+//! - [`Browser`]: the nodes of domains by DNS; pure and bounded;
+//! - [`browse`]: its questions to the system's DNS servers.
+//!
+//! Only [`Search`] and [`browse`] have sockets.
 //!
 //! The protocol is mDNS (RFC 6762) with DNS-SD (RFC 6763). Nothing here is authenticated: an announcement says where to
 //! dial, and who answers there proves their identity by TLS.
@@ -15,15 +19,19 @@
 
 mod announcement;
 mod collector;
+mod domain;
 mod interfaces;
 mod message;
 mod patience;
+mod resolver;
 mod search;
 
 pub use announcement::{Announcement, CaDigest, NodeId, Role, Run, is_of_name};
 pub use collector::{Collector, Found, Heard, Limits, Place};
-pub use interfaces::{Interface, Interfaces};
+pub use domain::{Answered, Browser, MOST_DOMAINS, Packet};
+pub use interfaces::{Interface, Interfaces, is_special};
 pub use patience::Patience;
+pub use resolver::{NoDomains, browse};
 pub use search::{NoSearch, Search, Step};
 
 /// The type of Causeway's services.

@@ -64,7 +64,7 @@ pub(crate) fn read(packet: &[u8]) -> Option<Records> {
 }
 
 impl Records {
-    fn take(&mut self, record: &Record, service: &Name) {
+    pub(crate) fn take(&mut self, record: &Record, service: &Name) {
         match &record.data {
             RData::PTR(target) if record.name.to_lowercase() == *service => {
                 if let Some(instance) = instance_of(&target.0, service) {
@@ -99,7 +99,7 @@ impl Records {
         }
     }
 
-    fn address(&mut self, host: &Name, address: IpAddr) {
+    pub(crate) fn address(&mut self, host: &Name, address: IpAddr) {
         let known = self.addresses.entry(host.to_lowercase()).or_default();
         if !known.contains(&address) {
             known.push(address);

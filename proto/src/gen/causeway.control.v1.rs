@@ -51,7 +51,7 @@ pub struct GetInventoryRequest {
 pub struct Inventory {
     #[prost(uint32, tag = "1")]
     pub wire_version: u32,
-    /// 16 bytes; the same at whatever address the node is reached
+    /// 16 bytes; the same at whatever address the node is reached, and after a restart
     #[prost(bytes = "bytes", tag = "2")]
     pub node_uuid: ::prost::bytes::Bytes,
     #[prost(string, tag = "3")]
@@ -84,6 +84,9 @@ pub struct Inventory {
     /// number of these that are away
     #[prost(uint32, tag = "13")]
     pub own_away: u32,
+    /// 8 bytes, new at each start of the daemon
+    #[prost(bytes = "bytes", tag = "14")]
+    pub run: ::prost::bytes::Bytes,
 }
 /// Use of a device.
 #[allow(clippy::all)]

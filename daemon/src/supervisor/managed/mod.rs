@@ -14,7 +14,6 @@
 
 mod dial;
 mod grants;
-mod identity;
 mod leader;
 mod link;
 mod message;
@@ -47,7 +46,6 @@ use crate::accounting::{Figures, Ledger};
 use crate::config::{ManagerSettings, ShareSettings, Together};
 use crate::handover::{Leased, MAX_USER, Owner};
 
-pub(super) use self::identity::{node_uuid, open_locked};
 pub(super) use self::link::join;
 pub(super) use self::name::{DeviceAt, LeaseId, PlaceNumber};
 pub(super) use self::offer::{SharesExceed, check_memory, exclusive_share};

@@ -7,13 +7,15 @@
 mod written;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use causeway::config::{Address, ServerSettings, Settings};
 use causeway::transport::finder::{Finder, Snapshot};
-use causeway::transport::{Reply, Target, ask_found};
-use causeway_discovery::{Found, Place};
+use causeway::transport::{Reply, Target, are_copies, ask_found, copied};
+use causeway_discovery::{Found, NodeId, Place};
+use causeway_proto::control::Inventory;
 use serde::Serialize;
 
 use crate::context::Context;
@@ -56,6 +58,9 @@ struct Shown {
     used: bool,
     /// Why programs do not use it.
     reason: Option<String>,
+    /// Its answer.
+    #[serde(skip)]
+    inventory: Option<Arc<Inventory>>,
     /// The settings of a server that programs use.
     #[serde(skip)]
     reached: Option<ServerSettings>,
@@ -126,6 +131,13 @@ fn write(settings: &Settings, shown: &[Shown]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Why nodes that answer are not used: they are copies of others' machines.
+pub(crate) fn copies(settings: &Settings, snapshot: &Snapshot) -> Vec<String> {
+    let is_copy = |of: &Shown| of.inventory.is_some() && !of.used;
+    let shown = look(settings, snapshot).into_iter();
+    shown.filter(is_copy).filter_map(|of| of.reason).collect()
+}
+
 /// Dials every address of the nodes that programs may dial.
 fn look(settings: &Settings, snapshot: &Snapshot) -> Vec<Shown> {
     let dialled: Vec<_> = (snapshot.found.iter())
@@ -165,22 +177,61 @@ fn look(settings: &Settings, snapshot: &Snapshot) -> Vec<Shown> {
         Shown {
             name: found.name.clone(),
             role: found.announcement.role.word(),
-            id: found
-                .announcement
-                .id
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            id: hex(&found.announcement.id),
             tls: found.announcement.tls,
             managed: found.announcement.managed,
             configured: written::is_configured(settings, &found.name, server.as_ref().ok()),
             used: reason.is_none(),
             reason,
+            inventory: replies
+                .iter()
+                .find_map(|reply| reply.inventory.as_ref().ok().cloned()),
             reached: server.ok().and_then(|server| reached(&server, &replies)),
             addresses,
         }
     });
-    shown.collect()
+    let mut shown: Vec<Shown> = shown.collect();
+    set_copies_aside(&mut shown, &remembered(settings));
+    shown
+}
+
+/// The names of the remembered nodes, with their uuids.
+fn remembered(settings: &Settings) -> Vec<(String, NodeId)> {
+    let memory = settings.discovery.memory.as_ref();
+    // A damaged file counts as empty; `doctor` reports it.
+    let nodes = memory.and_then(|memory| memory.nodes().ok());
+    let nodes = nodes.unwrap_or_default().into_iter();
+    nodes.map(|node| (node.name, node.uuid)).collect()
+}
+
+/// Of several nodes with one identity that answer, the remembered one is used, else the first.
+fn set_copies_aside(shown: &mut [Shown], remembered: &[(String, NodeId)]) {
+    let is_remembered = |of: &Shown| {
+        let is_it = |(name, uuid): &(String, NodeId)| *name == of.name && hex(uuid) == of.id;
+        remembered.iter().any(is_it)
+    };
+    // Stable, so that the order by name decides among the others.
+    let mut order: Vec<usize> = (0..shown.len()).collect();
+    order.sort_by_key(|at| !is_remembered(&shown[*at]));
+    for (position, &later) in order.iter().enumerate() {
+        let is_original = |&&earlier: &&usize| {
+            let [one, other] = [earlier, later].map(|at| shown[at].inventory.as_deref());
+            shown[earlier].used
+                && one
+                    .zip(other)
+                    .is_some_and(|(one, other)| are_copies(one, other))
+        };
+        let original = order[..position].iter().find(is_original);
+        if let Some(original) = original.map(|at| shown[*at].at()) {
+            let copy = &mut shown[later];
+            copy.reason = Some(copied(&original, &copy.at()));
+            copy.used = false;
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The server with those of its addresses that have answered.
@@ -251,6 +302,12 @@ fn addresses(
 }
 
 impl Shown {
+    /// The node as messages name it.
+    fn at(&self) -> String {
+        let address = self.addresses.first().map_or("?", |at| &at.address);
+        format!("{} ({address})", self.name)
+    }
+
     /// Everything but the times.
     fn state(&self) -> (String, String, Option<String>, Vec<(String, bool)>) {
         let addresses = self.addresses.iter();
@@ -298,4 +355,65 @@ fn text(all: &[Shown], snapshot: &Snapshot) -> String {
 
 fn line(text: &str) -> String {
     printable_lines(text) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(name: &str, uuid: u8, run: Option<u8>) -> Shown {
+        let inventory = run.map(|run| {
+            Arc::new(Inventory {
+                node_uuid: vec![uuid; 16].into(),
+                run: vec![run; 8].into(),
+                ..Inventory::default()
+            })
+        });
+        Shown {
+            name: name.to_owned(),
+            role: "node",
+            id: hex(&[uuid; 16]),
+            tls: true,
+            managed: false,
+            configured: false,
+            used: inventory.is_some(),
+            reason: None,
+            inventory,
+            reached: None,
+            addresses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn of_copies_that_answer_the_remembered_one_is_used_else_the_first() {
+        let all = || {
+            vec![
+                shown("gpu1", 1, Some(1)),
+                shown("gpu2", 1, Some(2)),
+                // The same daemon by another name, one that does not answer, and another node.
+                shown("gpu3", 1, Some(1)),
+                shown("gpu4", 1, None),
+                shown("gpu5", 2, Some(3)),
+            ]
+        };
+        let used = |remembered: &[(String, NodeId)]| {
+            let mut all = all();
+            set_copies_aside(&mut all, remembered);
+            let told = all.iter().filter_map(|of| of.reason.clone()).collect();
+            let used = all.into_iter().filter(|of| of.used);
+            (used.map(|of| of.name).collect::<Vec<_>>(), told)
+        };
+        let (names, told): (_, Vec<String>) = used(&[]);
+        assert_eq!(names, ["gpu1", "gpu3", "gpu5"]);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("gpu1 (?) and gpu2 (?)"), "{told:?}");
+        let (names, told) = used(&[("gpu2".to_owned(), [1; 16])]);
+        assert_eq!(names, ["gpu2", "gpu5"]);
+        assert_eq!(told.len(), 2);
+        // A name alone is not remembered.
+        assert_eq!(
+            used(&[("gpu2".to_owned(), [9; 16])]).0,
+            ["gpu1", "gpu3", "gpu5"]
+        );
+    }
 }

@@ -224,6 +224,10 @@ const FILES: Section = Section {
              options win over both.",
         ),
         (
+            "~/.local/state/causeway/nodes.toml",
+            "nodes that were found and used, which programs ask at once; may be deleted",
+        ),
+        (
             "/etc/OpenCL/vendors/causeway.icd",
             "tells OpenCL's loaders where the library is",
         ),

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use causeway_discovery::{Found, Run};
 use causeway_proto::command::{UnloadCompiler, command::Kind};
 use causeway_proto::control::Inventory;
 use cl_headers::server::CL_CONNECTION_FAILURE_WWU;
@@ -22,8 +23,9 @@ use cl_headers::types::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::finding::Finding;
-use crate::config::{Address, Settings};
+use super::finding::{Answered, Finding};
+use crate::config::remembered::RememberedNode;
+use crate::config::{Address, ServerSettings, Settings};
 use crate::error::{ClResult, fail, require};
 use crate::lease::{Lease, Offer, Offered, Unconfirmed};
 use crate::stub::device::Device;
@@ -173,6 +175,14 @@ impl Platform {
         };
         // The node may be known already by another address.
         let same_node = self.find(|server| server.uuid() == inventory.node_uuid);
+        if let Some(known) = same_node.as_ref().filter(|of| is_copy(of, &inventory)) {
+            tracing::warn!(
+                "{}",
+                transport::copied(&shown(known), asked.server.address.as_str())
+            );
+            // clConnectServerWWU: CL_CONNECTION_FAILURE_WWU when the node cannot be reached.
+            return fail(CL_CONNECTION_FAILURE_WWU);
+        }
         let server = match same_node {
             Some(server) => {
                 server.add_references(1);
@@ -257,10 +267,11 @@ impl Platform {
             *self.servers.write() = configured.collect();
         }
         let now = Instant::now();
-        // Announcements come while the configured nodes are queried.
-        if let Some(finding) = &self.finding {
+        // Announcements come, and remembered nodes answer, while the configured nodes are queried.
+        let recalling = self.finding.as_ref().and_then(|finding| {
             finding.begin();
-        }
+            finding.recall(now, |uuid| self.find(|of| of.uuid() == uuid).is_some())
+        });
         // Starts the reservation first, so that it runs while the configured nodes are queried.
         let reserving = self.lease.as_ref().and_then(Lease::enumerate);
         let servers = self.servers.read();
@@ -282,49 +293,91 @@ impl Platform {
             self.adopt(lease, offer, now);
         }
         if let Some(finding) = &self.finding {
-            self.adopt_found(finding, is_first, now);
+            let recalled = recalling.map_or_else(Vec::new, |of| finding.recalled(of));
+            let has_recalled = self.adopt_found(finding, recalled, now);
+            // The first call waits for announcements, unless a remembered node serves. A later call then takes what they
+            // bring.
+            if is_first && !has_recalled {
+                finding.wait();
+            }
+            if !is_first || !has_recalled {
+                self.ask_found(finding, now);
+            }
         }
         asking
     }
 
-    // Turns found nodes into servers. Only the first call waits for announcements.
-    fn adopt_found(&self, finding: &Finding, is_first: bool, asked: Instant) {
-        if is_first {
-            finding.wait();
-        }
-        let is_known = |uuid: &[u8]| {
-            let is_it = |server: &Server| server.uuid() == uuid && server.node().is_available();
+    // Dials nodes that have announced themselves.
+    fn ask_found(&self, finding: &Finding, asked: Instant) {
+        let is_known = |found: &Found| {
+            let said = &found.announcement;
+            let is_it = |server: &Server| {
+                let run = server.node().inventory().map(|of| of.run.clone());
+                // Another name and another start: it may be a copy of the machine.
+                let is_same = said.run == Run::default()
+                    || run.is_none_or(|run| run.is_empty() || run == said.run[..])
+                    || server.node().settings().name.as_ref() == Some(&found.name);
+                server.uuid() == said.id && is_same && server.node().is_available()
+            };
             self.find(is_it).is_some()
         };
-        for (target, reply) in finding.ask(asked, is_known) {
+        self.adopt_found(finding, finding.ask(asked, is_known), asked);
+    }
+
+    // Turns found nodes that have answered into servers, and remembers them. Returns whether any of the nodes serves.
+    fn adopt_found(&self, finding: &Finding, answers: Vec<Answered>, asked: Instant) -> bool {
+        let (mut used, mut serves) = (Vec::new(), false);
+        for answered in answers {
+            let (target, reply) = (&answered.target, &answered.reply);
             let Ok(inventory) = &reply.inventory else {
                 continue;
             };
             let uuid = inventory.node_uuid.clone();
-            let is_at = |server: &Server| {
-                let settings = server.node().settings();
-                target
-                    .server
-                    .addresses()
-                    .any(|address| settings.is_at(address))
+            // A node that was lost may be back: with its uuid at other addresses, or at its addresses with a new uuid.
+            let is_back = |server: &Server| {
+                let now = server.node().target().server;
+                now.name == target.server.name && target.server.addresses().any(|of| now.is_at(of))
             };
-            // A node that was lost may be back, with its old uuid or with a new one.
-            let lost = |server: &Server| !server.node().is_available();
             let same = self
                 .find(|server| server.uuid() == uuid)
-                .or_else(|| self.find(is_at));
-            match same {
-                Some(server) if lost(&server) && server.is_connected() => {
-                    self.on_reply(&server, reply, asked);
+                .or_else(|| self.find(is_back));
+            let server = match same {
+                Some(server) => {
+                    let is_lost = !server.node().is_available();
+                    if !is_lost && is_copy(&server, inventory) {
+                        finding.set_aside(&answered, &shown(&server));
+                    }
+                    if !(is_lost && server.is_connected() && server.is_found()) {
+                        serves |= !is_lost;
+                        continue;
+                    }
+                    server.node().move_to(uuid.clone(), target.server.clone());
+                    server
                 }
-                Some(_) => {}
+                // By now, a device manager may control a node that is remembered.
+                None if hides_all(inventory) => continue,
                 None => {
-                    let server = Server::new(target.server);
+                    let server = Server::found(target.server.clone());
+                    server.node().on_away(Box::new(|node| {
+                        let platform =
+                            Platform::get().and_then(|platform| platform.finding.as_ref());
+                        if let Some(finding) = platform {
+                            finding.follow(node);
+                        }
+                    }));
                     self.servers.write().push(Arc::clone(&server));
-                    self.on_reply(&server, reply, asked);
+                    server
                 }
+            };
+            let target = answered.target;
+            self.on_reply(&server, answered.reply, asked);
+            if let (Some(name), Ok(uuid)) = (&target.server.name, uuid.as_ref().try_into()) {
+                let addresses = target.server.addresses().cloned().collect();
+                used.push(RememberedNode::used_now(name.clone(), uuid, addresses));
             }
         }
+        finding.remember(&used);
+        serves || !used.is_empty()
     }
 
     // Turns the nodes of an offer into servers. A node that is known already, for example from the
@@ -374,6 +427,15 @@ impl Platform {
                 return server.asked(asked.elapsed(), Some(&error.to_string()));
             }
         };
+        let is_other = |known: &Server| {
+            known.uuid() == inventory.node_uuid && !Arc::ptr_eq(known.node(), server.node())
+        };
+        let other = self.find(is_other);
+        if let Some(known) = other.as_ref().filter(|of| is_copy(of, &inventory)) {
+            server.node().set_unreachable();
+            let text = transport::copied(&shown(known), &shown(server));
+            return server.asked(asked.elapsed(), Some(&text));
+        }
         let hidden = (self.lease.is_none() && hides_all(&inventory)).then(|| {
             format!(
                 "{}: a device manager controls this node's devices; run the program with `causeway run --request 1 -- \
@@ -382,10 +444,7 @@ impl Platform {
             )
         });
         server.asked(asked.elapsed(), hidden.as_deref());
-        let is_other = |known: &Server| {
-            known.uuid() == inventory.node_uuid && !Arc::ptr_eq(known.node(), server.node())
-        };
-        match self.find(is_other) {
+        match other {
             Some(known) => {
                 tracing::warn!(
                     "servers {} and {} are the same node ({}); using {} only; configure only one of them (servers.toml, CAUSEWAY_SERVERS)",
@@ -406,6 +465,27 @@ impl Platform {
             }
             None => server.take(&inventory),
         }
+    }
+}
+
+/// Whether this answer is that of a copy of a known server's machine. If the answer is of another start than the one that
+/// is known, the known node is asked again: it may itself have been started again.
+fn is_copy(known: &Server, answer: &Inventory) -> bool {
+    let told = known.node().inventory();
+    if !told.is_some_and(|told| transport::are_copies(&told, answer)) {
+        return false;
+    }
+    let now = transport::ask(&[known.node().target()]).pop();
+    now.and_then(|reply| reply.inventory.ok())
+        .is_some_and(|now| transport::are_copies(&now, answer))
+}
+
+/// A server as messages name it.
+fn shown(server: &Server) -> String {
+    let address = server.node().target().server.address;
+    match server.name() {
+        name if name == address.as_str() => name,
+        name => format!("{name} ({address})"),
     }
 }
 

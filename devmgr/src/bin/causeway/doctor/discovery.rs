@@ -6,6 +6,7 @@ use causeway::config::{NotUsed, Settings};
 use causeway::transport::finder::{Finder, Snapshot};
 
 use super::finding::Finding;
+use crate::discover;
 
 const CHECK: &str = "discovery";
 
@@ -19,7 +20,10 @@ pub(super) fn discovery(settings: &Settings) -> Vec<Finding> {
     let snapshot = finder.snapshot();
     let mut findings: Vec<Finding> = trust(settings).into_iter().collect();
     findings.push(network(&snapshot));
+    findings.extend(domains(settings, &snapshot));
     findings.extend(unused(settings, &snapshot));
+    findings.extend(copies(settings, &snapshot));
+    findings.extend(memory(settings));
     findings
 }
 
@@ -69,6 +73,59 @@ fn network(snapshot: &Snapshot) -> Finding {
         CHECK,
         format!("multicast works here; services heard: {heard}"),
     )
+}
+
+/// Whether DNS answers for the domains.
+fn domains(settings: &Settings, snapshot: &Snapshot) -> Option<Finding> {
+    let domains = settings.discovery.domains.join(", ");
+    match &snapshot.domain_fault {
+        _ if domains.is_empty() => None,
+        None => Some(Finding::ok(CHECK, format!("DNS answers for {domains}"))),
+        Some(fault) => Some(Finding::problem(
+            CHECK,
+            fault.clone(),
+            "correct /etc/resolv.conf, or `domains` below [discovery]",
+        )),
+    }
+}
+
+/// Nodes with the identity of others.
+fn copies(settings: &Settings, snapshot: &Snapshot) -> Vec<Finding> {
+    let mut ids: Vec<_> = (snapshot.found.iter())
+        .map(|found| (found.announcement.id, found.announcement.run))
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    // Nodes are dialled only if two claim one identity.
+    if !ids.windows(2).any(|of| of[0].0 == of[1].0) {
+        return Vec::new();
+    }
+    let copies = discover::copies(settings, snapshot).into_iter();
+    let cure = "delete node.seed on the copy";
+    copies
+        .map(|text| Finding::problem(CHECK, text, cure))
+        .collect()
+}
+
+/// Nodes that programs ask without waiting for announcements.
+fn memory(settings: &Settings) -> Option<Finding> {
+    let memory = settings.discovery.memory.as_ref()?;
+    match memory.nodes() {
+        Ok(nodes) if nodes.is_empty() => None,
+        Ok(nodes) => {
+            let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+            let text = format!(
+                "remembered nodes, which programs ask at once: {}",
+                names.join(", ")
+            );
+            Some(Finding::ok(CHECK, text))
+        }
+        Err(error) => Some(Finding::note(
+            CHECK,
+            error.to_string(),
+            "delete the file; programs write it again",
+        )),
+    }
 }
 
 /// Nodes that are heard and not used.

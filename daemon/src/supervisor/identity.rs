@@ -1,0 +1,173 @@
+//! The persistent uuid of a node. A device manager recognizes a restarted node by it, and then knows that the leases of the
+//! earlier run have ended. Clients find their devices again by it, also at other addresses.
+//!
+//! The file contains a random seed. The uuid is a digest of the seed and the machine's id. A cloned machine with a new
+//! machine id is therefore another node. The daemon takes a random uuid if another daemon uses the seed, or if the seed
+//! cannot be stored. It is then another node at each start. What depends on one run of a daemon uses [`Identity::run`].
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use causeway_discovery::Run;
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::config::Settings;
+
+const SEED: usize = 32;
+
+/// Who this daemon is.
+#[derive(Debug)]
+pub(super) struct Identity {
+    /// The node's uuid, which it keeps.
+    pub(super) uuid: Uuid,
+    /// New at each start.
+    pub(super) run: Run,
+    /// Keeps other daemons from using the uuid.
+    _lock: Option<File>,
+}
+
+impl Identity {
+    /// The daemon's identity. `parked` is the uuid of the directory of parked sessions, which goes before all others.
+    pub(super) fn of(settings: &Settings, parked: Option<Uuid>) -> Identity {
+        // A private daemon lives as long as one program.
+        let kept = match parked.or(settings.private.then(Uuid::new_v4)) {
+            Some(uuid) => Ok((uuid, None)),
+            None => kept(settings.state.as_deref()).map(|(uuid, lock)| (uuid, Some(lock))),
+        };
+        let (uuid, lock) = kept.unwrap_or_else(|problem| {
+            // Others recognize the node only if a manager or an announcement names it.
+            let text = "this causewayd is another node at each start";
+            match settings.manager.is_some() || settings.announce.is_some() {
+                true => tracing::warn!("{problem}; {text}"),
+                false => tracing::info!("{problem}; {text}"),
+            }
+            (Uuid::new_v4(), None)
+        });
+        Identity {
+            uuid,
+            run: rand::random(),
+            _lock: lock,
+        }
+    }
+}
+
+/// Why the node's uuid is not kept.
+#[derive(Debug, thiserror::Error)]
+enum NotKept {
+    #[error(
+        "the node's identity cannot be stored, because no state directory is set (XDG_STATE_HOME, HOME or STATE_DIRECTORY)"
+    )]
+    NoFolder,
+    #[error(
+        "another running causewayd uses the identity of {file}; end the other one, or give this one a folder of its own \
+         (XDG_STATE_HOME, or STATE_DIRECTORY)", file = .0.display()
+    )]
+    InUse(PathBuf),
+    #[error("the node's identity in {file} cannot be read or stored: {error}", file = file.display())]
+    System { file: PathBuf, error: io::Error },
+}
+
+/// Returns the node's uuid and the lock that keeps other daemons from using it.
+fn kept(folder: Option<&Path>) -> Result<(Uuid, File), NotKept> {
+    let folder = folder.ok_or(NotKept::NoFolder)?;
+    match seed(folder) {
+        Ok((seed, lock)) => Ok((uuid_of(&seed, &machine()), lock)),
+        // The seed's file is locked by the daemon that uses it.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(NotKept::InUse(path(folder)))
+        }
+        Err(error) => Err(NotKept::System {
+            file: path(folder),
+            error,
+        }),
+    }
+}
+
+fn path(folder: &Path) -> PathBuf {
+    folder.join("node.seed")
+}
+
+fn seed(folder: &Path) -> io::Result<([u8; SEED], File)> {
+    std::fs::create_dir_all(folder)?;
+    causeway_security::check_own(&path(folder)).map_err(io::Error::other)?;
+    let mut file = open_locked(&path(folder))?;
+    let mut bytes = Vec::new();
+    (&file).take(SEED as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.is_empty() {
+        let seed: [u8; SEED] = rand::random();
+        file.write_all(&seed)?;
+        file.sync_all()?;
+        return Ok((seed, file));
+    }
+    let seed = bytes.try_into();
+    let seed = seed.map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the file is not a node seed; remove it",
+        )
+    })?;
+    Ok((seed, file))
+}
+
+/// Opens a file that only this process may use until it ends. Makes the file if there is none.
+pub(super) fn open_locked(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let file = options.open(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+fn machine() -> Vec<u8> {
+    // Without a machine id, the uuid depends on the seed alone.
+    std::fs::read("/etc/machine-id").unwrap_or_default()
+}
+
+fn uuid_of(seed: &[u8; SEED], machine: &[u8]) -> Uuid {
+    let digest = Sha256::new()
+        .chain_update(b"causeway node 1\0")
+        .chain_update(seed)
+        .chain_update(machine)
+        .finalize();
+    let bytes = std::array::from_fn(|i| digest[i]);
+    uuid::Builder::from_random_bytes(bytes).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_the_same_after_a_restart_and_never_twice_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, lock) = kept(Some(folder.path())).unwrap();
+        assert!(matches!(kept(Some(folder.path())), Err(NotKept::InUse(_))));
+        drop(lock);
+        assert_eq!(kept(Some(folder.path())).unwrap().0, first);
+        assert!(matches!(kept(None), Err(NotKept::NoFolder)));
+    }
+
+    #[test]
+    fn a_clone_with_a_machine_id_of_its_own_is_another_node() {
+        assert_ne!(uuid_of(&[1; SEED], b"one"), uuid_of(&[1; SEED], b"other"));
+    }
+
+    #[test]
+    fn a_spoilt_seed_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(path(folder.path()), b"short").unwrap();
+        assert!(matches!(
+            kept(Some(folder.path())),
+            Err(NotKept::System { .. })
+        ));
+    }
+}

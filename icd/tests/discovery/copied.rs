@@ -1,0 +1,60 @@
+//! Two nodes with one identity, because one machine is a copy of the other: one of them is used, and both are named.
+
+use crate::frames::servers::*;
+use crate::programs::Program;
+use crate::stage::*;
+
+#[test]
+fn of_a_copied_machine_the_remembered_one_serves_else_the_smaller_name() {
+    let Some(network) = network(3) else { return };
+    let certificates = Certificates::new();
+    for name in ["gpu1", "gpu2"] {
+        certificates.node(name);
+    }
+    certificates.user("alice");
+    let config = certificates.path("servers.toml");
+    std::fs::write(&config, certificates.settings("", "")).expect("written");
+    let flags = |name| [certificates.flags(name), vec!["--announce".to_owned()]].concat();
+    let original = announced(network.host(2), "original", &certificates.flags("gpu2"));
+    let mut copy = announced(network.host(1), "copy", &certificates.flags("gpu1"));
+    copy.crash();
+    let seed = |daemon: &Daemon| daemon.state().join("node.seed");
+    std::fs::copy(seed(&original), seed(&copy)).expect("copied");
+    let again = || copy.start_again(&flags("gpu1"));
+    network.host(1).enter(again).expect("the host's network");
+    let found = heard(network.host(0), &["gpu1", "gpu2"]);
+    let of = |name: &str| {
+        let mut claims = found.iter().filter(|found| found.name == name);
+        claims.next_back().expect("heard").announcement.clone()
+    };
+    assert_eq!(of("gpu1").id, of("gpu2").id, "the machines are copies");
+    assert_ne!(of("gpu1").run, of("gpu2").run);
+    let program = Program {
+        host: network.host(0),
+        config,
+        state: certificates.folder.path(),
+        resolv_conf: None,
+        awaits: 0,
+    };
+    let has_both = |messages: &str| {
+        let told = messages
+            .lines()
+            .filter(|line| line.contains("have the same identity"));
+        let told: Vec<&str> = told.collect();
+        assert_eq!(told.len(), 1, "{messages}");
+        for expected in ["gpu1 (", "gpu2 (", "node.seed"] {
+            assert!(told[0].contains(expected), "{expected}: {messages}");
+        }
+    };
+    let listed = program.run();
+    assert_eq!(listed.names, ["copy"], "the smaller name");
+    has_both(&listed.messages);
+    // The other one serves while the first is away, and is the one that is remembered.
+    copy.crash();
+    assert_eq!(program.run().names, ["original"]);
+    let again = || copy.start_again(&flags("gpu1"));
+    network.host(1).enter(again).expect("the host's network");
+    heard(network.host(0), &["gpu1", "gpu2"]);
+    let listed = program.run();
+    assert_eq!(listed.names, ["original"], "the remembered one");
+}
