@@ -13,7 +13,8 @@
 //! - [`environment`]: the environment variables that make a program see Causeway's platform.
 //! - [`installation`]: the paths of this installation's library and daemon.
 //! - [`private_daemon`]: a daemon on a Unix socket, for the duration of one run.
-//! - [`report`]: reports about nodes, as text and as JSON.
+//! - [`report`]: reports about nodes, as text and as JSON. [`listing`]: listings of a manager, as JSON.
+//! - [`rates`]: computes rates from totals; pure.
 //!
 //! Invariant: nothing in this crate calls OpenCL. A tool never loads the library that it reports on.
 #![forbid(unsafe_code)]
@@ -25,8 +26,10 @@ pub mod installation;
 pub mod inventory;
 pub mod leadership;
 pub mod lease;
+pub mod listing;
 pub mod policy;
 pub mod private_daemon;
+pub mod rates;
 pub mod report;
 pub mod service;
 pub mod settings;
