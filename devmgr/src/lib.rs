@@ -9,6 +9,7 @@
 //! - [`store`]: the durable state, which survives a restart. [`etcd`]: the same in etcd, for several managers.
 //! - [`leadership`]: which of several managers leads; pure.
 //! - [`service`]: the gRPC service around these.
+//! - `dashboard`: the content of the pages for browsers; pure.
 //! - [`settings`]: flags and configuration file of `causeway-devmgr`.
 //! - [`environment`]: the environment variables that make a program see Causeway's platform.
 //! - [`installation`]: the paths of this installation's library and daemon.
@@ -19,6 +20,7 @@
 //! Invariant: nothing in this crate calls OpenCL. A tool never loads the library that it reports on.
 #![forbid(unsafe_code)]
 
+mod dashboard;
 pub mod environment;
 pub mod etcd;
 pub mod identity;

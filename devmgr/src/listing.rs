@@ -413,6 +413,33 @@ impl From<pb::DeviceInfo> for ManagedDevice {
     }
 }
 
+/// Devices that are alike; a share counts as one.
+#[derive(Debug, Serialize)]
+pub struct Kind {
+    /// `CL_DEVICE_NAME`.
+    pub name: String,
+    /// `GPU`, `CPU`, …
+    pub kind: String,
+    /// Bytes of memory of one device or share.
+    pub memory_bytes: u64,
+    /// Number of devices.
+    pub count: u32,
+    /// Number of free devices.
+    pub free: u32,
+}
+
+impl From<pb::DeviceKind> for Kind {
+    fn from(of: pb::DeviceKind) -> Kind {
+        Kind {
+            name: of.name,
+            kind: of.r#type,
+            memory_bytes: of.memory,
+            count: of.count,
+            free: of.free,
+        }
+    }
+}
+
 /// The name of a priority class.
 #[must_use]
 pub fn class(priority: pb::Priority) -> &'static str {
