@@ -56,6 +56,8 @@ MODULES = [
     ("devmgr/src/leadership", ["crate::service", "crate::store", "crate::settings", "crate::etcd", "crate::lease", "tokio",
                                "tonic", "rand", "std::time", "std::net", "std::fs"]),
     ("devmgr/src/etcd", ["crate::service", "crate::settings", "crate::lease"]),
+    ("devmgr/src/dashboard", ["crate::service", "crate::store", "crate::etcd", "crate::leadership", "crate::lease", "crate::settings",
+                              "crate::identity", "tokio", "tonic", "axum", "std::net", "std::fs", "std::time::Instant"]),
     ("devmgr/src/identity", ["crate::service", "crate::store", "crate::settings", "tokio", "tonic"]),
     ("daemon/src/accounting", ["crate::supervisor", "crate::worker", "crate::runtime"]),
     ("daemon/src/build_cache", ["crate::supervisor", "crate::worker", "crate::runtime"]),

@@ -9,15 +9,18 @@
 //! - [`store`]: the durable state, which survives a restart. [`etcd`]: the same in etcd, for several managers.
 //! - [`leadership`]: which of several managers leads; pure.
 //! - [`service`]: the gRPC service around these.
+//! - `dashboard`: the content of the pages for browsers; pure.
 //! - [`settings`]: flags and configuration file of `causeway-devmgr`.
 //! - [`environment`]: the environment variables that make a program see Causeway's platform.
 //! - [`installation`]: the paths of this installation's library and daemon.
 //! - [`private_daemon`]: a daemon on a Unix socket, for the duration of one run.
-//! - [`report`]: reports about nodes, as text and as JSON.
+//! - [`report`]: reports about nodes, as text and as JSON. [`listing`]: listings of a manager, as JSON.
+//! - [`rates`]: computes rates from totals; pure.
 //!
 //! Invariant: nothing in this crate calls OpenCL. A tool never loads the library that it reports on.
 #![forbid(unsafe_code)]
 
+mod dashboard;
 pub mod environment;
 pub mod etcd;
 pub mod identity;
@@ -25,8 +28,10 @@ pub mod installation;
 pub mod inventory;
 pub mod leadership;
 pub mod lease;
+pub mod listing;
 pub mod policy;
 pub mod private_daemon;
+pub mod rates;
 pub mod report;
 pub mod service;
 pub mod settings;

@@ -92,6 +92,10 @@ fn announce(running: &RunningManager) {
         tracing::info!(%address, "metrics");
         let _ = writeln!(out, "metrics on {address}");
     }
+    if let Some(address) = running.dashboard_at {
+        tracing::info!(%address, "dashboard");
+        let _ = writeln!(out, "dashboard on {address}");
+    }
     let _ = out.flush();
 }
 

@@ -24,6 +24,8 @@ use crate::time::Span;
 pub const DEFAULT_PATH: &str = "/etc/causeway/manager.toml";
 /// Default port of `/metrics`.
 const METRICS_PORT: u16 = 9078;
+/// Default port of the dashboard.
+const DASHBOARD_PORT: u16 = 9080;
 /// Default path of the store.
 const DEFAULT_STORE: &str = "/var/lib/causeway/manager.redb";
 /// The name of the store in etcd, in place of a path.
@@ -98,6 +100,8 @@ pub struct Table {
     #[serde(default)]
     metrics: watched::Table,
     #[serde(default)]
+    dashboard: watched::Table,
+    #[serde(default)]
     heartbeat: HeartbeatTable<100>,
     #[serde(default)]
     privacy: Privacy,
@@ -162,6 +166,8 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// The address of a separate listener for `/metrics` and `/healthz`.
     pub metrics: Option<SocketAddr>,
+    /// The address of the dashboard. `None`: there is none.
+    pub dashboard: Option<SocketAddr>,
     /// The log's filter and format.
     pub logging: Logging,
     /// Interval of a node's heartbeats.
@@ -231,6 +237,12 @@ pub enum BadSettings {
          127.0.0.1, or use --insecure"
     )]
     ExposedMetrics(SocketAddr),
+    /// The dashboard would serve other machines without both TLS and authentication.
+    #[error(
+        "the dashboard at {0} is reachable from other machines without both TLS and authentication: configure [tls] \
+         with authenticate = true in manager.toml, listen on 127.0.0.1, or use --insecure"
+    )]
+    ExposedDashboard(SocketAddr),
 }
 
 impl Settings {
@@ -273,38 +285,60 @@ impl Settings {
                 &table.metrics,
                 METRICS_PORT,
             )?,
+            dashboard: watched::address::<_, BadSettings>(
+                None,
+                file,
+                &table.dashboard,
+                DASHBOARD_PORT,
+            )?,
             logging: Logging::combine(&flags.server, file, (table.log.as_ref(), table.log_format))?,
             heartbeat_interval,
             heartbeat_limit,
             visible: table.privacy.visible,
             policy: policy(file)?,
         };
-        let first = settings.listen.first();
+        settings.checked()
+    }
+
+    /// Checks what settings must be together.
+    fn checked(self) -> Result<Settings, BadSettings> {
+        let first = self.listen.first();
         if let Some(&first) = first.filter(|at| at.ip().is_unspecified())
-            && settings.etcd.is_some()
-            && settings.advertise.is_none()
+            && self.etcd.is_some()
+            && self.advertise.is_none()
         {
             return Err(BadSettings::NoAdvertise(first));
         }
-        let metrics = settings.metrics.filter(|at| !is_loopback(at));
+        let metrics = self.metrics.filter(|at| !is_loopback(at));
         if let Some(exposed) = metrics
-            && settings.tls.is_none()
-            && !settings.insecure
+            && self.tls.is_none()
+            && !self.insecure
         {
             return Err(BadSettings::ExposedMetrics(exposed));
         }
-        match settings.exposed() {
-            Some(exposed) if !settings.insecure => Err(BadSettings::Exposed(exposed)),
-            _ => Ok(settings),
+        let dashboard = self.dashboard.filter(|at| !is_loopback(at));
+        if let Some(exposed) = dashboard
+            && !self.is_safe()
+            && !self.insecure
+        {
+            return Err(BadSettings::ExposedDashboard(exposed));
+        }
+        match self.exposed() {
+            Some(exposed) if !self.insecure => Err(BadSettings::Exposed(exposed)),
+            _ => Ok(self),
         }
     }
 
     /// An address that serves other machines without both TLS and authentication, if there is one.
     #[must_use]
     pub fn exposed(&self) -> Option<SocketAddr> {
-        let is_safe = self.authenticate && self.tls.is_some();
         let exposed = self.listen.iter().find(|at| !is_loopback(at));
-        exposed.copied().filter(|_| !is_safe)
+        exposed.copied().filter(|_| !self.is_safe())
+    }
+
+    /// Whether the manager may serve other machines.
+    fn is_safe(&self) -> bool {
+        self.authenticate && self.tls.is_some()
     }
 }
 
@@ -427,7 +461,8 @@ fn etcd(file: &ConfigFile, insecure: bool) -> Result<Access, BadSettings> {
     })
 }
 
-fn is_loopback_host(host: &str) -> bool {
+/// Whether a host, with a port or without, is this machine.
+pub(crate) fn is_loopback_host(host: &str) -> bool {
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let address = host.parse::<std::net::IpAddr>();
@@ -506,6 +541,7 @@ mod tests {
         assert_eq!(settings.listen, ["127.0.0.1:7078".parse().unwrap()]);
         assert!(!settings.insecure && !settings.authenticate && settings.tls.is_none());
         assert_eq!(settings.visible, Visible::Own);
+        assert_eq!(settings.dashboard, None);
         assert_eq!(settings.store_failure_limit, Span::seconds(60));
     }
 
@@ -552,6 +588,14 @@ mod tests {
                 "manager.toml:2: invalid listen address \"x\"",
             ),
             ("[metrics]\nlisten = \"[::]:0\"", "/metrics at [::]:0"),
+            (
+                "[dashboard]\nlisten = \"0.0.0.0\"",
+                "the dashboard at 0.0.0.0:9080",
+            ),
+            (
+                "authenticate = true\n[dashboard]\nlisten = \"[::]\"",
+                "the dashboard at [::]:9080",
+            ),
             ("[tls]\nclient_ca = \"k\"", "TLS needs both"),
             ("[policy]\nasignment = 1", "manager.toml:2: unknown field"),
             (

@@ -90,6 +90,7 @@ pub struct Candidate {
     keys: Keys,
     id: ManagerId,
     address: String,
+    dashboard: String,
     machine: Leadership,
     events: mpsc::UnboundedSender<Happened>,
     happened: mpsc::UnboundedReceiver<Happened>,
@@ -158,6 +159,7 @@ impl Candidate {
             etcd,
             id,
             address,
+            dashboard: String::new(),
             machine: Leadership::new(id, now()),
             events,
             happened,
@@ -173,6 +175,13 @@ impl Candidate {
             unfit: None,
         };
         (candidate, ordered, instructions)
+    }
+
+    /// Says where others reach this manager's dashboard.
+    #[must_use]
+    pub fn with_dashboard(self, url: String) -> Candidate {
+        let dashboard = url;
+        Candidate { dashboard, ..self }
     }
 
     /// Runs until [`Instruction::Stop`], or until nobody takes orders any more. `wall` is the host's clock.
@@ -386,6 +395,7 @@ impl Candidate {
                 .as_deref()
                 .unwrap_or_default()
                 .to_owned(),
+            dashboard: self.dashboard.clone(),
         };
         let Some(lease) = self.machine.lease() else {
             return;

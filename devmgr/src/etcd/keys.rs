@@ -177,6 +177,9 @@ pub struct Registration {
     /// Why it cannot lead. Empty: it can.
     #[serde(default)]
     pub problem: String,
+    /// The URL of its dashboard. Empty: it has none that others reach.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub dashboard: String,
 }
 
 #[cfg(test)]

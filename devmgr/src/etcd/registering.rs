@@ -55,6 +55,7 @@ mod tests {
             schema: 2,
             since_unix_ms: 0,
             problem: problem.to_owned(),
+            dashboard: String::new(),
         };
         (EtcdLease(lease), registration)
     }

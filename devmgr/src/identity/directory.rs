@@ -128,6 +128,24 @@ impl Directory {
         self.by_row(row, now)
     }
 
+    /// The caller who shows the secret that is derived from their token for this purpose.
+    ///
+    /// # Errors
+    /// [`NotKnown::Token`] or [`NotKnown::Expired`].
+    pub fn by_derived(
+        &self,
+        id: &TokenId,
+        purpose: &str,
+        shown: &TokenHash,
+        now: Wall,
+    ) -> Result<Caller, NotKnown> {
+        let row = self.tokens.get(id).ok_or(NotKnown::Token)?;
+        match TokenHash(row.hash).derive(purpose).matches(shown) {
+            true => self.by_row(row, now),
+            false => Err(NotKnown::Token),
+        }
+    }
+
     fn by_row(&self, row: &TokenRow, now: Wall) -> Result<Caller, NotKnown> {
         if has_expired(row, now) {
             return Err(NotKnown::Expired);
@@ -367,6 +385,29 @@ mod tests {
         directory.apply(IdentityChange::DeleteToken(TokenId("1".to_owned())));
         assert_eq!(who(&directory, &one, 0), Err(NotKnown::Token));
         assert_eq!(who(&directory, &two, 0), Ok("ann".to_owned()));
+    }
+
+    #[test]
+    fn a_derived_secret_ends_with_its_token_and_serves_one_purpose() {
+        let (one, two) = (Token::generate(), Token::generate());
+        let rows = vec![
+            token("1", "ann", &one, Some(Wall(100))),
+            token("2", "bob", &two, None),
+        ];
+        let mut directory = Directory::new(vec![user("ann"), user("bob")], rows, Vec::new());
+        let secret = one.hash().derive("page");
+        let who = |directory: &Directory, id: &str, purpose: &str, now| {
+            let id = TokenId(id.to_owned());
+            let caller = directory.by_derived(&id, purpose, &secret, Wall(now));
+            caller.map(|caller| caller.user.to_string())
+        };
+        assert_eq!(who(&directory, "1", "page", 99), Ok("ann".to_owned()));
+        assert_eq!(who(&directory, "1", "page", 100), Err(NotKnown::Expired));
+        for (id, purpose) in [("1", "other"), ("2", "page"), ("3", "page")] {
+            assert_eq!(who(&directory, id, purpose, 0), Err(NotKnown::Token));
+        }
+        directory.apply(IdentityChange::DeleteToken(TokenId("1".to_owned())));
+        assert_eq!(who(&directory, "1", "page", 0), Err(NotKnown::Token));
     }
 
     fn wanted(

@@ -46,6 +46,13 @@ pub(super) struct AdminService {
     pub(super) authenticator: Authenticator,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
+    pub(super) identity: Identity,
+    pub(super) managers: ManagerListing,
+}
+
+/// Lists the managers.
+#[derive(Clone)]
+pub(super) struct ManagerListing {
     pub(super) started: Instant,
     pub(super) identity: Identity,
     /// Where others reach this manager. Empty: unknown.
@@ -54,37 +61,9 @@ pub(super) struct AdminService {
     pub(super) others: Option<Others>,
 }
 
-#[tonic::async_trait]
-impl Admin for AdminService {
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::Snapshot, Status>> + Send>>;
-
-    async fn get_manager(
-        &self,
-        request: Request<pb::GetManagerRequest>,
-    ) -> Result<Response<pb::ManagerInfo>, Status> {
-        let caller = self.authenticator.caller(&request)?;
-        Ok(Response::new(pb::ManagerInfo {
-            wire_version: WireVersion::CURRENT.number().into(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            unix_ms: wall_now().0,
-            uptime_ms: self.uptime_ms(),
-            authenticates: self.authenticator.authenticates(),
-            user: caller.user.to_string(),
-            groups: caller.groups.iter().map(ToString::to_string).collect(),
-            admin: caller.admin,
-            node: caller.node,
-            expires_unix_ms: caller.until.map_or(0, |until| until.0),
-            term: self.identity.term.0,
-            cluster_id: self.identity.cluster.0.to_vec().into(),
-            claimed_term: self.identity.claimed().map_or(0, |term| term.0),
-        }))
-    }
-
-    async fn list_managers(
-        &self,
-        request: Request<pb::ListManagersRequest>,
-    ) -> Result<Response<pb::ManagerList>, Status> {
-        self.authenticator.admin(&request)?;
+impl ManagerListing {
+    /// The managers that share the store, and the store's members.
+    pub(super) async fn list(&self) -> Result<pb::ManagerList, Status> {
         let mut list = pb::ManagerList {
             cluster_id: self.identity.cluster.0.to_vec().into(),
             term: self.identity.term.0,
@@ -104,7 +83,46 @@ impl Admin for AdminService {
                 problem: String::new(),
             });
         }
-        Ok(Response::new(list))
+        Ok(list)
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[tonic::async_trait]
+impl Admin for AdminService {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::Snapshot, Status>> + Send>>;
+
+    async fn get_manager(
+        &self,
+        request: Request<pb::GetManagerRequest>,
+    ) -> Result<Response<pb::ManagerInfo>, Status> {
+        let caller = self.authenticator.caller(&request)?;
+        Ok(Response::new(pb::ManagerInfo {
+            wire_version: WireVersion::CURRENT.number().into(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            unix_ms: wall_now().0,
+            uptime_ms: self.managers.uptime_ms(),
+            authenticates: self.authenticator.authenticates(),
+            user: caller.user.to_string(),
+            groups: caller.groups.iter().map(ToString::to_string).collect(),
+            admin: caller.admin,
+            node: caller.node,
+            expires_unix_ms: caller.until.map_or(0, |until| until.0),
+            term: self.identity.term.0,
+            cluster_id: self.identity.cluster.0.to_vec().into(),
+            claimed_term: self.identity.claimed().map_or(0, |term| term.0),
+        }))
+    }
+
+    async fn list_managers(
+        &self,
+        request: Request<pb::ListManagersRequest>,
+    ) -> Result<Response<pb::ManagerList>, Status> {
+        self.authenticator.admin(&request)?;
+        Ok(Response::new(self.managers.list().await?))
     }
 
     async fn step_down(
@@ -112,13 +130,13 @@ impl Admin for AdminService {
         request: Request<pb::StepDownRequest>,
     ) -> Result<Response<pb::StepDownReply>, Status> {
         let admin = self.authenticator.admin(&request)?;
-        let Some(others) = &self.others else {
+        let Some(others) = &self.managers.others else {
             return Err(Status::failed_precondition(
                 "this manager is the only one: its store is a file, which no other manager can take over",
             ));
         };
         tracing::info!(by = %admin.user, "step down");
-        others.step_down(&self.address).await?;
+        others.step_down(&self.managers.address).await?;
         Ok(Response::new(pb::StepDownReply {}))
     }
 
@@ -362,10 +380,6 @@ impl Admin for AdminService {
 }
 
 impl AdminService {
-    fn uptime_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
     async fn order(&self, event: Event) -> Result<(), Status> {
         self.done(|done| Input::Order(event, done)).await
     }
@@ -385,7 +399,7 @@ impl AdminService {
     }
 }
 
-fn may_see_all(visible: Visible, caller: Caller) -> Result<(), Status> {
+pub(super) fn may_see_all(visible: Visible, caller: Caller) -> Result<(), Status> {
     match visible {
         Visible::All => as_user(caller).map(drop),
         Visible::Own => as_admin(caller).map(drop),
@@ -434,7 +448,7 @@ fn node_list(sight: &Sight<'_>) -> pb::NodeList {
     }
 }
 
-fn snapshot(sight: &Sight<'_>) -> pb::Snapshot {
+pub(super) fn snapshot(sight: &Sight<'_>) -> pb::Snapshot {
     pb::Snapshot {
         nodes: node_list(sight).nodes,
         leases: lease_list(sight, None).leases,

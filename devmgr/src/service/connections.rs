@@ -13,6 +13,7 @@ use bytes::Bytes;
 use causeway_security::{BadFile, ClientCertificates, ServerTls, TLS_HANDSHAKE, secure};
 use causeway_serving::admission::Admission;
 use causeway_serving::gate::{Connection, Full, Peer, Places, Port, Standing};
+use causeway_serving::pages::Pages;
 use causeway_serving::refusal;
 use causeway_serving::watched::{self, FIRST_BYTE, Listener};
 use tokio::net::{TcpListener, TcpStream};
@@ -119,6 +120,18 @@ pub(super) fn watchers(
             .map_err(|error| CannotStart::Listen { address, error })
     };
     settings.metrics.map(bind).transpose()
+}
+
+/// Binds the listener of the dashboard, if one is configured, with the same certificate.
+pub(super) fn pages(
+    tls: Option<&ServerTls>,
+    settings: &Settings,
+) -> Result<Option<Pages>, CannotStart> {
+    let bind = |address: SocketAddr| {
+        Pages::bind(address, tls, settings.insecure)
+            .map_err(|error| CannotStart::Listen { address, error })
+    };
+    settings.dashboard.map(bind).transpose()
 }
 
 /// The connections for tonic to serve.

@@ -109,7 +109,7 @@ impl Leases for LeasesService {
                 CONSIDERED.each.as_secs()
             )));
         }
-        let sees_others = self.whose(caller.clone()).is_none();
+        let sees_others = whose(self.visible, &caller).is_none();
         let considered = match new_request(caller, &request)? {
             Ok(new) => {
                 let answer = ask(&self.owner, |answer| Input::Consider(new, answer)).await?;
@@ -162,7 +162,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListLeasesRequest>,
     ) -> Result<Response<LeaseList>, Status> {
-        let whose = self.whose(self.authenticator.user(&request)?);
+        let whose = whose(self.visible, &self.authenticator.user(&request)?);
         let list = read(&self.owner, move |sight| lease_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
     }
@@ -171,7 +171,7 @@ impl Leases for LeasesService {
         &self,
         request: Request<ListQueueRequest>,
     ) -> Result<Response<QueueList>, Status> {
-        let whose = self.whose(self.authenticator.user(&request)?);
+        let whose = whose(self.visible, &self.authenticator.user(&request)?);
         let list = read(&self.owner, move |sight| queue_list(sight, whose.as_ref())).await?;
         Ok(Response::new(list))
     }
@@ -192,11 +192,6 @@ impl Leases for LeasesService {
 }
 
 impl LeasesService {
-    /// The user whose leases the caller may see. `None`: everyone's.
-    fn whose(&self, caller: Caller) -> Option<UserName> {
-        (self.visible == Visible::Own && !caller.admin).then_some(caller.user)
-    }
-
     async fn ask(&self, call: LeaseCall, lease: LeaseId, user: UserName) -> Result<Answer, Status> {
         let call = Ask { call, lease, user };
         let answer = ask(&self.owner, |answer| Input::Ask(call, answer)).await?;
@@ -219,6 +214,11 @@ impl LeasesService {
             Answer::Other(_) => Err(unknown()),
         }
     }
+}
+
+/// The user whose leases the caller may see. `None`: everyone's.
+pub(super) fn whose(visible: Visible, caller: &Caller) -> Option<UserName> {
+    (visible == Visible::Own && !caller.admin).then(|| caller.user.clone())
 }
 
 /// The error for an unknown lease, and equally for another user's.

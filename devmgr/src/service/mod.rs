@@ -7,7 +7,8 @@
 //! - `authentication`: who is calling. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: conversions to
 //!   the wire.
 //! - `reading`: reads the owner's state; `error`: why the manager ends.
-//! - `watching`: `/healthz` and `/metrics`; `surroundings`: the other managers, for these. `first_admin`: the administrator of a manager that has no
+//! - `watching`: `/healthz` and `/metrics`; `surroundings`: the other managers, for these. `dashboard`: pages for
+//!   browsers. `first_admin`: the administrator of a manager that has no
 //!   other.
 //! - `offline`: what is done to a store that no manager uses.
 //! - `port`: listeners and services, while roles change. `shared`: a manager among others, over etcd. `standby`:
@@ -21,6 +22,7 @@ mod authentication;
 mod book;
 mod certified;
 mod connections;
+mod dashboard;
 mod error;
 mod first_admin;
 mod identity;
@@ -70,6 +72,8 @@ pub struct RunningManager {
     pub addresses: Vec<SocketAddr>,
     /// The address of the separate listener for `/metrics` and `/healthz`, if there is one.
     pub watched_at: Option<SocketAddr>,
+    /// The address of the dashboard, if there is one.
+    pub dashboard_at: Option<SocketAddr>,
     work: tokio::task::JoinHandle<Result<(), CannotStart>>,
     stop: watch::Sender<bool>,
 }
@@ -101,7 +105,7 @@ pub async fn start(
     settings: &Settings,
     mut store: Box<dyn Store>,
 ) -> Result<RunningManager, CannotStart> {
-    let (mut port, addresses, watched_at) = Port::open(settings, None).await?;
+    let (mut port, bound) = Port::open(settings, None).await?;
     let stored = store.load().map_err(CannotStart::store(&settings.store))?;
     let state = State::read(settings, store, stored, Tenure::unlimited())?;
     let (stop, stopping) = watch::channel(false);
@@ -121,8 +125,9 @@ pub async fn start(
         }
     });
     Ok(RunningManager {
-        addresses,
-        watched_at,
+        addresses: bound.addresses,
+        watched_at: bound.watched_at,
+        dashboard_at: bound.dashboard_at,
         work,
         stop,
     })

@@ -11,6 +11,7 @@ use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
 use causeway_security::{OwnCertificate, ServerTls};
 use causeway_serving::gate::Judged;
+use causeway_serving::pages::Pages;
 use causeway_serving::services::{NotReflected, Services};
 use causeway_serving::watched::Listener;
 use parking_lot::{Mutex, RwLock};
@@ -20,9 +21,11 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
+use super::admin::ManagerListing;
 use super::authentication::Authenticator;
 use super::certified::Certified;
 use super::connections::{self, Connections, Incoming};
+use super::dashboard::{Dashboard, Served};
 use super::error::CannotStart;
 use super::identity::{Identity, Marked, TermJudge};
 use super::input::Input;
@@ -56,14 +59,25 @@ pub(super) struct Port {
     listeners: Vec<Arc<TcpListener>>,
     watchers: Option<Listener>,
     watching: Watching,
+    dashboard: Option<Dashboard>,
+    /// The dashboard's listener, until it serves.
+    pages: Option<Pages>,
+}
+
+/// The addresses that a port has bound.
+pub(super) struct Bound {
+    pub(super) addresses: Vec<SocketAddr>,
+    /// The address of the separate listener for monitoring.
+    pub(super) watched_at: Option<SocketAddr>,
+    pub(super) dashboard_at: Option<SocketAddr>,
 }
 
 impl Port {
-    /// Binds all addresses. Also returns the addresses, and the one of the separate listener for monitoring.
+    /// Binds all addresses, and returns them.
     pub(super) async fn open(
         settings: &Settings,
         others: Option<Surroundings>,
-    ) -> Result<(Port, Vec<SocketAddr>, Option<SocketAddr>), CannotStart> {
+    ) -> Result<(Port, Bound), CannotStart> {
         let tls = connections::tls(settings)?;
         let own = settings.tls.as_ref();
         let own = own.map(|files| OwnCertificate::load(&files.certificate));
@@ -74,19 +88,35 @@ impl Port {
         let (listeners, addresses) = listen(&settings.listen).await?;
         let watchers = connections::watchers(tls.as_ref(), settings)?;
         let watched_at = watchers.as_ref().map(Listener::address);
+        let pages = connections::pages(tls.as_ref(), settings)?;
+        let dashboard_at = pages.as_ref().map(Pages::address);
+        let standing = others.as_ref().map(|of| of.standing.clone());
+        let dashboard = dashboard_at.map(|at| Dashboard::new(at, tls.is_some(), standing));
         let port = Port {
             settings: settings.clone(),
             tls,
             listeners,
             watchers,
             watching: Watching::new(others, own),
+            dashboard,
+            pages,
         };
-        Ok((port, addresses, watched_at))
+        let bound = Bound {
+            addresses,
+            watched_at,
+            dashboard_at,
+        };
+        Ok((port, bound))
     }
 
     /// Says where others reach this manager.
     pub(super) fn advertise(&mut self, address: String) {
         self.settings.advertise = Some(address);
+    }
+
+    /// The dashboard, if there is one.
+    pub(super) fn dashboard(&self) -> Option<Dashboard> {
+        self.dashboard.clone()
     }
 
     /// Serves a state, until it stops or its tenure ends. Returns the owner's task.
@@ -112,7 +142,22 @@ impl Port {
             counters: state.counters,
             term: state.term,
         }));
-        let identity = Identity::new(state.cluster, state.term, inbox);
+        let identity = Identity::new(state.cluster, state.term, inbox.clone());
+        let managers = ManagerListing {
+            started: Instant::now(),
+            identity: identity.clone(),
+            address: self.settings.advertise.clone().unwrap_or_default(),
+            others,
+        };
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.set(Some(Served {
+                owner: inbox,
+                authenticator: authenticator.clone(),
+                visible: self.settings.visible,
+                managers: managers.clone(),
+                tenure: state.tenure.clone(),
+            }));
+        }
         let incoming = Connections::new(
             self.tls.clone(),
             authenticator.clone(),
@@ -121,7 +166,7 @@ impl Port {
         )
         .accept(&self.listeners, self.watching.clone());
         let services = self
-            .services(&authenticator, &identity, others)
+            .services(&authenticator, &identity, managers)
             .with_health(state.healthy, |health| health.problem.is_none())
             .with_reflection(causeway_proto::SERVICES)?;
         run(services, incoming, state.tenure, stopping);
@@ -136,6 +181,9 @@ impl Port {
         stopping: watch::Receiver<bool>,
     ) -> Result<(), NotReflected> {
         self.watching.set(None);
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.set(None);
+        }
         // A standby knows nobody, so all its callers count as strangers.
         let nobody = Directory::new(Vec::new(), Vec::new(), Vec::new());
         let directory = Arc::new(RwLock::new(nobody));
@@ -152,7 +200,7 @@ impl Port {
         &self,
         authenticator: &Authenticator,
         identity: &Identity,
-        others: Option<Others>,
+        managers: ManagerListing,
     ) -> Services {
         let (settings, owner) = (&self.settings, identity.owner.clone());
         let nodes = nodes::NodesService {
@@ -174,10 +222,8 @@ impl Port {
             authenticator: authenticator.clone(),
             owner,
             visible: settings.visible,
-            started: Instant::now(),
             identity: identity.clone(),
-            address: settings.advertise.clone().unwrap_or_default(),
-            others,
+            managers,
         };
         let nodes = NodesServer::new(nodes).max_decoding_message_size(MAX_NODE_WORD);
         let leases = LeasesServer::new(leases).max_decoding_message_size(MAX_WORD);
@@ -191,10 +237,11 @@ impl Port {
             .with(Marked::new(identity, Judged::new(&judge, admin)))
     }
 
-    /// Serves `/metrics` and `/healthz` on their own listener until the manager stops.
+    /// Serves `/metrics` and `/healthz`, and the dashboard, on their own listeners until the manager stops.
     pub(super) fn watch_over(&mut self, mut stopping: watch::Receiver<bool>) {
         let watching = self.watching.clone();
         let watchers = self.watchers.take();
+        let (dashboard, pages) = (self.dashboard.clone(), self.pages.take());
         tokio::spawn(async move {
             let serving = async {
                 match watchers {
@@ -202,12 +249,22 @@ impl Port {
                     None => std::future::pending().await,
                 }
             };
+            let showing = async {
+                match (dashboard.clone(), pages) {
+                    (Some(dashboard), Some(pages)) => dashboard.serve(pages).await,
+                    _ => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = serving => {}
+                () = showing => {}
                 _ = stopping.wait_for(|&stop| stop) => {}
             }
-            // It holds a sender to the owner, which would keep that from ending.
+            // Both hold a sender to the owner, which would keep that from ending.
             watching.set(None);
+            if let Some(dashboard) = dashboard {
+                dashboard.set(None);
+            }
         });
     }
 }

@@ -7,11 +7,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use causeway_proto::manager as pb;
+use causeway_serving::is_loopback;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tonic::Status;
 
 use super::authentication::wall_now;
+use super::dashboard::Dashboard;
 use super::error::CannotStart;
 use super::owner::OwnerEnd;
 use super::port::Port;
@@ -22,12 +24,15 @@ use crate::etcd::{
     Tenure, managers, members,
 };
 use crate::leadership::Reign;
-use crate::settings::Settings;
+use crate::settings::{Settings, is_loopback_host};
 use crate::store::StoreError;
 use crate::time::Time;
 
 /// Time for the answer to an administrator who wants another leader.
 const ANSWERS_FIRST: Duration = Duration::from_millis(50);
+
+/// Pause before etcd is asked for the managers again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Starts a manager over etcd: it leads, or stands by.
 ///
@@ -37,12 +42,16 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
     // Bound before the candidate begins, because its address may have a port that is chosen only now.
     let (standing, stands) = watch::channel(Standing::default());
     let surroundings = Surroundings::watch(etcd.clone(), stands.clone());
-    let (mut port, addresses, watched_at) = Port::open(settings, Some(surroundings)).await?;
-    let address = reached_at(settings, &addresses);
+    let (mut port, bound) = Port::open(settings, Some(surroundings)).await?;
+    let address = reached_at(settings, &bound.addresses);
     port.advertise(address.clone());
+    let dashboard = dashboard_url(settings, &address, bound.dashboard_at);
+    if let Some(dashboard) = port.dashboard() {
+        tokio::spawn(follow_dashboards(etcd.clone(), stands.clone(), dashboard));
+    }
     let (candidate, orders, instructions) =
         Candidate::new(etcd.clone(), address.clone(), wall_now(), standing);
-    let candidate = tokio::spawn(candidate.run(wall_now));
+    let candidate = tokio::spawn(candidate.with_dashboard(dashboard).run(wall_now));
     let (stop, stopping) = watch::channel(false);
     port.watch_over(stopping.clone());
     let manager = SharedManager {
@@ -55,8 +64,9 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
     };
     let work = tokio::spawn(manager.run(orders, candidate));
     Ok(RunningManager {
-        addresses,
-        watched_at,
+        addresses: bound.addresses,
+        watched_at: bound.watched_at,
+        dashboard_at: bound.dashboard_at,
         work,
         stop,
     })
@@ -66,6 +76,54 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
 fn reached_at(settings: &Settings, bound: &[SocketAddr]) -> String {
     let advertised = settings.advertise.clone();
     advertised.unwrap_or_else(|| bound.first().map(ToString::to_string).unwrap_or_default())
+}
+
+/// Where others reach this manager's dashboard: on the host of its address. Empty: nowhere.
+fn dashboard_url(settings: &Settings, address: &str, bound: Option<SocketAddr>) -> String {
+    let Some(bound) = bound else {
+        return String::new();
+    };
+    let scheme = if settings.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    // From another machine, an address of loopback would lead to that machine itself.
+    match is_loopback(&bound) && !is_loopback_host(address) {
+        true => String::new(),
+        false => format!("{scheme}://{host}:{}/", bound.port()),
+    }
+}
+
+/// Tells the dashboard of a standby where the leader's is, whenever another manager leads.
+async fn follow_dashboards(
+    etcd: Etcd,
+    mut standing: watch::Receiver<Standing>,
+    dashboard: Dashboard,
+) {
+    loop {
+        let leader = standing.borrow_and_update().leader.clone();
+        dashboard.set_leaders(None);
+        let looked = async {
+            while let Some(leader) = &leader {
+                if let Ok(all) = managers(&etcd).await {
+                    let found = all.into_iter().find(|of| of.address == *leader);
+                    let url = found.map(|of| of.dashboard).filter(|url| !url.is_empty());
+                    dashboard.set_leaders(url);
+                    break;
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = looked => {}
+            changed = standing.changed() => if changed.is_err() {
+                return;
+            },
+        }
+    }
 }
 
 /// What administrators may ask a leader about the others.

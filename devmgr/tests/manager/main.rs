@@ -1,9 +1,11 @@
 //! `causeway-devmgr` from outside: its process, its port, its store. [`node::FakeNode`] speaks the real
 //! wire, and checks that nothing is granted twice. [`tool`]: the commands of administrators and users.
 //! [`etcd::Cluster`]: real members of etcd, as child processes.
+//! [`dashboard`]: the pages for browsers, with a plain client and with Chromium.
 
 mod considering;
 mod crowds;
+mod dashboard;
 mod encrypted;
 mod ending;
 mod etcd;

@@ -20,10 +20,14 @@ use tonic::{Request, Status, Streaming};
 /// Timeout of every wait in these tests.
 pub(crate) const AT_MOST: Duration = Duration::from_secs(60);
 
+/// Asks for a dashboard.
+pub(crate) const DASHBOARD: &str = "[dashboard]\nlisten = \"127.0.0.1:0\"";
+
 /// A running manager; killed when dropped.
 pub(crate) struct Manager {
     child: Child,
     pub(crate) address: SocketAddr,
+    dashboard: Option<SocketAddr>,
     store: PathBuf,
     config: PathBuf,
     log: PathBuf,
@@ -59,10 +63,11 @@ impl Manager {
             false => folder.path().join("store"),
         };
         let log = folder.path().join("log");
-        let (child, address) = spawn(&store, &path, &log, "127.0.0.1:0", &arguments);
+        let (child, address, dashboard) = spawn(&store, &path, &log, "127.0.0.1:0", &arguments);
         Manager {
             child,
             address,
+            dashboard,
             store,
             config: path,
             log,
@@ -74,9 +79,26 @@ impl Manager {
     /// Kills the manager with SIGKILL, and starts it again at the same address.
     pub(crate) fn kill_and_restart(&mut self) {
         self.kill();
+        self.start_again();
+    }
+
+    /// Starts a manager that was killed again, at the same addresses.
+    pub(crate) fn start_again(&mut self) {
+        if let Some(dashboard) = self.dashboard {
+            let text = std::fs::read_to_string(&self.config).unwrap();
+            let fixed = format!("[dashboard]\nlisten = \"{dashboard}\"");
+            let text = text.replace(DASHBOARD, &fixed);
+            std::fs::write(&self.config, text).unwrap();
+        }
         let listen = self.address.to_string();
         let (store, config, log) = (&self.store, &self.config, &self.log);
-        (self.child, self.address) = spawn(store, config, log, &listen, &self.arguments);
+        (self.child, self.address, self.dashboard) =
+            spawn(store, config, log, &listen, &self.arguments);
+    }
+
+    /// The address of the dashboard, which the configuration has asked for by [`DASHBOARD`].
+    pub(crate) fn dashboard(&self) -> SocketAddr {
+        self.dashboard.expect("a dashboard")
     }
 
     pub(crate) fn kill(&mut self) {
@@ -124,7 +146,7 @@ fn spawn(
     log: &Path,
     listen: &str,
     arguments: &[String],
-) -> (Child, SocketAddr) {
+) -> (Child, SocketAddr, Option<SocketAddr>) {
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -140,12 +162,19 @@ fn spawn(
         .stderr(log.unwrap())
         .spawn()
         .unwrap();
-    let out = child.stdout.take().unwrap();
-    let mut line = String::new();
-    BufReader::new(out).read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("listening on ");
-    let address = address.unwrap_or_else(|| panic!("no address but {line:?}"));
-    (child, address.parse().unwrap())
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut next = |what: &str| -> SocketAddr {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix(what);
+        let address = address.unwrap_or_else(|| panic!("not {what:?} but {line:?}"));
+        address.parse().unwrap()
+    };
+    let address = next("listening on ");
+    let has_dashboard =
+        std::fs::read_to_string(config).is_ok_and(|text| text.contains("[dashboard]"));
+    let dashboard = has_dashboard.then(|| next("dashboard on "));
+    (child, address, dashboard)
 }
 
 /// The credentials of a caller.

@@ -19,8 +19,8 @@ use super::node::FakeNode;
 use super::process::{AT_MOST, Client, Manager, Who, request, try_channel, waiting};
 
 /// Managers over one etcd.
-struct Several {
-    managers: Vec<Manager>,
+pub(super) struct Several {
+    pub(super) managers: Vec<Manager>,
     etcd: Cluster,
     _folder: tempfile::TempDir,
 }
@@ -32,9 +32,19 @@ impl Several {
 
     /// Starts managers with these flags.
     async fn with_flags(flags: &[&str], members: usize, managers: usize) -> Option<Several> {
+        Several::configured("", flags, members, managers).await
+    }
+
+    /// Starts managers with more settings.
+    pub(super) async fn configured(
+        more: &str,
+        flags: &[&str],
+        members: usize,
+        managers: usize,
+    ) -> Option<Several> {
         let etcd = Cluster::start(members).await?;
         let folder = tempfile::tempdir().unwrap();
-        let table = etcd.table(&folder.path().join("token"));
+        let table = etcd.table(&folder.path().join("token")) + more;
         let managers = (0..managers).map(|_| Manager::started(&table, flags));
         Some(Several {
             managers: managers.collect(),
@@ -48,7 +58,7 @@ impl Several {
     }
 
     /// Waits until a manager leads, and returns its number and what it says.
-    async fn leader(&self) -> (usize, ManagerInfo) {
+    pub(super) async fn leader(&self) -> (usize, ManagerInfo) {
         let begin = Instant::now();
         loop {
             for (at, address) in self.addresses().into_iter().enumerate() {
@@ -62,7 +72,7 @@ impl Several {
     }
 
     /// Waits until another manager than `former` leads, and returns its number and how long that took.
-    async fn successor(&self, former: usize) -> (usize, Duration) {
+    pub(super) async fn successor(&self, former: usize) -> (usize, Duration) {
         let begin = Instant::now();
         loop {
             let (number, _) = self.leader().await;

@@ -15,7 +15,7 @@ use crate::Handshake;
 use crate::files::{self, BadFile};
 use crate::fingerprint::Fingerprint;
 use crate::provider::{VERSIONS, provider};
-use crate::server::{HTTP2, unusable};
+use crate::server::{HTTP1, HTTP2, unusable};
 
 /// How a client verifies servers and authenticates itself.
 #[derive(Clone, Debug)]
@@ -65,6 +65,14 @@ impl ClientTls {
         };
         config.alpn_protocols = vec![HTTP2.to_vec()];
         Ok(ClientTls(Arc::new(config)))
+    }
+
+    /// Returns these settings for a server of HTTP/1.1.
+    #[must_use]
+    pub fn over_http1(&self) -> ClientTls {
+        let mut config = ClientConfig::clone(&self.0);
+        config.alpn_protocols = vec![HTTP1.to_vec()];
+        ClientTls(Arc::new(config))
     }
 
     /// Starts a connection to a server whose certificate covers `name`, a DNS name or a numeric address.

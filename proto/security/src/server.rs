@@ -15,7 +15,7 @@ use crate::provider::{VERSIONS, provider};
 /// ALPN name of HTTP/2.
 pub(crate) const HTTP2: &[u8] = b"h2";
 /// ALPN name of HTTP/1.1, for the monitoring port.
-const HTTP1: &[u8] = b"http/1.1";
+pub(crate) const HTTP1: &[u8] = b"http/1.1";
 
 /// What clients must present in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

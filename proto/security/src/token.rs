@@ -87,6 +87,17 @@ impl TokenHash {
     pub fn matches(&self, other: &TokenHash) -> bool {
         self.0.ct_eq(&other.0).into()
     }
+
+    /// A secret for another purpose (HMAC-SHA256). The secret reveals neither the token nor its digest, and only a server
+    /// that stores the digest can check it.
+    #[must_use]
+    pub fn derive(&self, purpose: &str) -> TokenHash {
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &self.0);
+        let tag = ring::hmac::sign(&key, purpose.as_bytes());
+        let mut derived = TokenHash([0; 32]);
+        derived.0.copy_from_slice(tag.as_ref());
+        derived
+    }
 }
 
 impl fmt::Display for TokenHash {
@@ -126,6 +137,15 @@ mod tests {
         assert!(!format!("{one:?}").contains(&one.reveal()[PREFIX.len()..]));
         let read = Token::parse(format!("  {}\n", one.reveal()).as_bytes()).unwrap();
         assert_eq!(read, one);
+    }
+
+    #[test]
+    fn each_token_and_purpose_has_a_secret_of_its_own() {
+        let (one, other) = (Token::generate().hash(), Token::generate().hash());
+        assert!(one.derive("page").matches(&one.derive("page")));
+        for wrong in [one, one.derive("other"), other.derive("page")] {
+            assert!(!one.derive("page").matches(&wrong));
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! - [`refusal`]: the last message to a peer that uses TLS where there is none, or does not use it where it
 //!   is required;
 //! - [`watched`], [`exposition`], [`counts`]: `/healthz` and `/metrics`;
+//! - [`pages`]: pages and streams for browsers;
 //! - [`services`]: the gRPC services of a port, with health and reflection;
 //! - [`settings`]: the flags and tables that both servers have.
 //!
@@ -25,8 +26,11 @@ mod descriptors;
 pub mod exposition;
 mod file;
 pub mod gate;
+mod http_socket;
 pub mod logging;
 mod notify;
+pub mod pages;
+mod patient;
 pub mod refusal;
 pub mod services;
 pub mod settings;

@@ -15,18 +15,19 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::routing::get;
-use causeway_security::{NotSecured, ServerTls, TLS_HANDSHAKE, secure};
+use causeway_security::ServerTls;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use toml::Spanned;
 
 use crate::admission::Admission;
 use crate::exposition::{self, Registry};
+use crate::http_socket::{HttpSocket, NotOpened};
 use crate::{BadAddress, BadFile, ConfigFile, is_loopback, parse_listen};
 
 /// First byte of a request without TLS: that of `GET`.
@@ -37,8 +38,6 @@ const MAX_HEAD: usize = 8 << 10;
 const WATCHERS: (usize, usize) = (64, 32);
 /// Timeout for handshake, request and answer together.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Pause after a failed accept: file descriptors may have run out, and others must be closed first.
-const BREATHER: Duration = Duration::from_millis(100);
 
 /// The table `[metrics]` of a configuration file.
 #[derive(Debug, Default, Deserialize)]
@@ -134,12 +133,7 @@ fn unavailable(problem: String) -> Problem {
 }
 
 /// The socket for monitoring requests.
-pub struct Listener {
-    socket: TcpListener,
-    address: SocketAddr,
-    tls: Option<ServerTls>,
-    in_the_clear: bool,
-}
+pub struct Listener(HttpSocket);
 
 /// The reason why a monitoring request gets no answer.
 #[derive(Debug, thiserror::Error)]
@@ -149,13 +143,7 @@ enum NotAnswered {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Tls(#[from] NotSecured),
-    #[error("the caller requested TLS, but TLS is disabled")]
-    TlsIsOff,
-    #[error(
-        "a caller from another machine did not use TLS; use TLS or start the server with --insecure"
-    )]
-    Clear,
+    NotOpened(#[from] NotOpened),
 }
 
 impl Listener {
@@ -169,21 +157,14 @@ impl Listener {
         tls: Option<&ServerTls>,
         insecure: bool,
     ) -> io::Result<Listener> {
-        let socket = std::net::TcpListener::bind(address)?;
-        socket.set_nonblocking(true)?;
-        let address = socket.local_addr()?;
-        Ok(Listener {
-            socket: TcpListener::from_std(socket)?,
-            address,
-            tls: tls.map(ServerTls::over_http1),
-            in_the_clear: insecure || is_loopback(&address),
-        })
+        let in_the_clear = insecure || is_loopback(&address);
+        HttpSocket::bind(address, tls, in_the_clear).map(Listener)
     }
 
     /// The address on which the socket listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Accepts and answers requests. Never returns.
@@ -191,14 +172,7 @@ impl Listener {
         let admission = Admission::new(WATCHERS.0, WATCHERS.1);
         let shared = Arc::new((self, watched));
         loop {
-            let (socket, peer) = match shared.0.socket.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "a monitoring connection cannot be accepted");
-                    tokio::time::sleep(BREATHER).await;
-                    continue;
-                }
-            };
+            let (socket, peer) = shared.0.0.accept().await;
             let Some(mut permit) = admission.admit(peer.ip()) else {
                 tracing::debug!(%peer, "a monitoring connection was refused: too many connections");
                 continue;
@@ -219,19 +193,7 @@ impl Listener {
     }
 
     async fn answer(&self, socket: TcpStream, watched: &impl Watched) -> Result<(), NotAnswered> {
-        // The first byte is only peeked at, so TLS or HTTP reads it again.
-        let mut first = [0];
-        if socket.peek(&mut first).await? == 0 {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        }
-        match (first[0] == TLS_HANDSHAKE, &self.tls) {
-            (true, Some(tls)) => {
-                let stream = secure(tls.handshake()?, socket, &[]).await?;
-                Ok(answer(watched, stream).await?)
-            }
-            (true, None) => Err(NotAnswered::TlsIsOff),
-            (false, _) if self.in_the_clear => Ok(answer(watched, socket).await?),
-            (false, _) => Err(NotAnswered::Clear),
-        }
+        let stream = self.0.open(socket).await?;
+        Ok(answer(watched, stream).await?)
     }
 }

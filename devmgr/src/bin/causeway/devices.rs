@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use causeway_devmgr::listing::Kind;
 use causeway_devmgr::report::{self, DeviceReport, NodeReport};
 use causeway_proto::manager::ListKindsRequest;
 use serde::Serialize;
@@ -34,22 +35,7 @@ struct ManagerReport {
     /// Number of its nodes that everyone who can reach them can use.
     insecure_nodes: u32,
     /// The kinds of devices of its nodes.
-    kinds: Vec<KindReport>,
-}
-
-/// Devices that are alike; a share counts as one.
-#[derive(Debug, Serialize)]
-struct KindReport {
-    /// `CL_DEVICE_NAME`.
-    name: String,
-    /// `GPU`, `CPU`, …
-    kind: String,
-    /// Bytes of memory of one device or share.
-    memory_bytes: u64,
-    /// Number of devices.
-    count: u32,
-    /// Number of free devices.
-    free: u32,
+    kinds: Vec<Kind>,
 }
 
 /// The message if neither servers nor a manager are configured.
@@ -106,18 +92,11 @@ fn given_out(context: &Context, manager: String) -> Result<ManagerReport, Failur
             .answer_to(manager.leases().list_kinds(request))
             .await
     })?;
-    let kinds = list.kinds.into_iter().map(|of| KindReport {
-        name: of.name,
-        kind: of.r#type,
-        memory_bytes: of.memory,
-        count: of.count,
-        free: of.free,
-    });
     Ok(ManagerReport {
         manager,
         insecure: list.insecure,
         insecure_nodes: list.insecure_nodes,
-        kinds: kinds.collect(),
+        kinds: list.kinds.into_iter().map(Kind::from).collect(),
     })
 }
 

@@ -120,6 +120,11 @@ pub(crate) struct Secured {
 
 impl Secured {
     pub(crate) fn start() -> Secured {
+        Secured::configured("")
+    }
+
+    /// Starts a manager with more settings.
+    pub(crate) fn configured(more: &str) -> Secured {
         let folder = tempfile::tempdir().unwrap();
         let tool = Tool::of("root");
         let ca = folder.path().to_str().unwrap();
@@ -129,7 +134,7 @@ impl Secured {
         ));
         let path = |name| folder.path().join(name);
         let manager = Manager::configured(&format!(
-            "authenticate = true\n[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n",
+            "authenticate = true\n[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n{more}\n",
             path("manager.pem"),
             path("manager.key"),
             path("ca.pem"),
@@ -167,9 +172,14 @@ impl Secured {
 
     /// Adds a user, with a token in a file.
     pub(crate) fn user(&self, name: &str) -> Tool {
+        self.named(name, &format!("{name}.token"))
+    }
+
+    /// Adds a user, with a token in the file of this name.
+    pub(crate) fn named(&self, name: &str, file: &str) -> Tool {
         let admin = self.admin();
         admin.does(&format!("users add {name}"));
-        let token = self.path(&format!("{name}.token"));
+        let token = self.path(file);
         let out = token.display();
         admin.does(&format!("tokens create {name} --out {out}"));
         self.bearer(&token)

@@ -93,6 +93,11 @@ impl Standing {
         }
     }
 
+    /// Waits until the connection must close for a newcomer.
+    pub async fn displaced(&self) {
+        std::future::poll_fn(|cx| self.poll_displaced(cx)).await;
+    }
+
     /// Whether a caller has authenticated over the connection.
     #[must_use]
     pub fn is_known(&self) -> bool {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use causeway_devmgr::rates::Rate;
 use causeway_proto::manager::{DeviceInfo, LeaseInfo, NodeInfo, WaitingRequest};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,7 +13,6 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 
-use super::rates::Rate;
 use super::view::{Link, Pane, View, heights};
 use crate::json::{self, Lease, LeaseLoad, Load, NodeLoad};
 use crate::text::{self, NodeNames, bytes, count, duration, printable};

@@ -1,7 +1,6 @@
 //! `causeway top`: a live view of the device manager's nodes, devices, leases and queue.
 //!
-//! - [`view`]: the state of the view, and how keys and snapshots change it; [`rates`]: computes rates
-//!   from totals. Pure.
+//! - [`view`]: the state of the view, and how keys and snapshots change it; pure.
 //! - [`draw`]: draws the view on a screen, or as text.
 //! - [`keys`]: the keys.
 //! - This file: the manager's `Watch` stream, the terminal, and the loop between them.
@@ -11,7 +10,6 @@
 
 mod draw;
 mod keys;
-mod rates;
 mod view;
 
 use std::io::IsTerminal;

@@ -4,9 +4,8 @@
 
 use std::time::Duration;
 
+use causeway_devmgr::rates::{Rate, Rates, Totals};
 use causeway_proto::manager::{DeviceInfo, NodeInfo, Snapshot};
-
-use super::rates::{Rate, Rates, Totals};
 
 /// A list on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

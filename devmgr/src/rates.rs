@@ -13,30 +13,34 @@ const WINDOW: Duration = Duration::from_secs(5);
 
 /// The rate of a node, lease or device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Rate {
+pub struct Rate {
     /// Bytes transferred over bulk connections, both ways.
-    pub(super) bytes_per_second: f64,
-    pub(super) commands_per_second: f64,
+    pub bytes_per_second: f64,
+    /// Commands that have run.
+    pub commands_per_second: f64,
     /// Part of the time for which commands were under way; the sum over sessions or devices may exceed 1.
-    pub(super) busy: f64,
+    pub busy: f64,
 }
 
 /// The totals of a node, lease or device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Totals {
-    pub(super) bytes: u64,
-    pub(super) commands: u64,
-    pub(super) busy_ns: u64,
+pub struct Totals {
+    /// Bytes transferred over bulk connections, both ways.
+    pub bytes: u64,
+    /// Commands that have run.
+    pub commands: u64,
+    /// Nanoseconds for which commands were under way.
+    pub busy_ns: u64,
 }
 
 /// Samples of totals by id, from which rates are computed.
 #[derive(Debug, Default)]
-pub(super) struct Rates(HashMap<Vec<u8>, VecDeque<(Duration, Totals)>>);
+pub struct Rates(HashMap<Vec<u8>, VecDeque<(Duration, Totals)>>);
 
 impl Rates {
     /// Adds the totals at a time, which must be later than at the last call. Ids that are missing are
     /// forgotten.
-    pub(super) fn take(&mut self, at: Duration, all: impl Iterator<Item = (Vec<u8>, Totals)>) {
+    pub fn take(&mut self, at: Duration, all: impl Iterator<Item = (Vec<u8>, Totals)>) {
         let mut before = std::mem::take(&mut self.0);
         for (who, totals) in all {
             let mut samples = before.remove(&who).unwrap_or_default();
@@ -59,7 +63,8 @@ impl Rates {
     }
 
     /// The rate of an id. `None`: unknown.
-    pub(super) fn of(&self, who: &[u8]) -> Option<Rate> {
+    #[must_use]
+    pub fn of(&self, who: &[u8]) -> Option<Rate> {
         let samples = self.0.get(who)?;
         let ((begin, first), (end, last)) = (samples.front()?, samples.back()?);
         let seconds = end.saturating_sub(*begin).as_secs_f64();

@@ -1,0 +1,338 @@
+//! From listings to the JSON object that a page shows.
+//!
+//! The keys of rows are those of `--json` of the tool. Times are absolute, so that a row changes only when something
+//! happens. Invariant: a user who sees only what is their own gets nothing that names another user, and no node.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::change::without_nulls;
+use super::hour::Hour;
+use crate::listing::{Kind, Lease, ManagedDevice, ManagedNode, Managers, Queue, Waiting};
+use crate::policy::UserName;
+use crate::rates::Rates;
+use crate::time::Wall;
+
+/// Everything that pages show, as of one moment.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) now: Wall,
+    pub(crate) nodes: Vec<ManagedNode>,
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) queue: Queue,
+    pub(crate) kinds: Vec<Kind>,
+    /// The managers, as of a moment ago. `None`: not known yet.
+    pub(crate) managers: Option<(Wall, Managers)>,
+}
+
+/// What is computed from several moments.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) nodes: Rates,
+    pub(crate) devices: Rates,
+    pub(crate) hour: Hour,
+}
+
+/// Who sees the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Audience {
+    /// Everyone's leases and requests, and all nodes. Administrators see the managers, too.
+    All { managers: bool },
+    /// This user's leases and requests.
+    Own(UserName),
+}
+
+impl Audience {
+    fn sees(&self, user: &str) -> bool {
+        match self {
+            Audience::All { .. } => true,
+            Audience::Own(own) => &*own.0 == user,
+        }
+    }
+}
+
+/// The id of a device among those of all nodes.
+pub(crate) fn device_id(node: &str, device: &ManagedDevice) -> String {
+    format!("{node}/{}.{}", device.platform, device.device)
+}
+
+/// What this audience sees.
+pub(crate) fn draw(
+    content: &Content,
+    figures: &Figures,
+    audience: &Audience,
+) -> Map<String, Value> {
+    let now = content.now;
+    let leases = content.leases.iter().filter(|of| audience.sees(&of.user));
+    let leases = leases.map(|of| (of.lease.clone(), lease(of, now)));
+    let requests = content.queue.requests.iter();
+    let requests = requests.filter(|of| audience.sees(&of.user));
+    let requests = requests.map(|of| (of.lease.clone(), request(of, now)));
+    let kinds = content.kinds.iter();
+    let kinds = kinds.map(|of| {
+        (
+            format!("{} {} {}", of.kind, of.name, of.memory_bytes),
+            row(of),
+        )
+    });
+    let mut page = Map::new();
+    let mut put = |name: &str, value| page.insert(name.to_owned(), value);
+    put("now", json!(now.0));
+    put("leases", Value::Object(leases.collect()));
+    put("queue", Value::Object(requests.collect()));
+    put("waiting", json!(content.queue.waiting));
+    put("kinds", Value::Object(kinds.collect()));
+    if let Audience::All { managers } = audience {
+        let nodes = content.nodes.iter();
+        let nodes = nodes.map(|of| (of.node.clone(), node(of, figures)));
+        put("nodes", Value::Object(nodes.collect()));
+        put("devices", Value::Object(devices(content, figures)));
+        let known = content.managers.as_ref().filter(|_| *managers);
+        if let Some((at, of)) = known {
+            put("managers", managers_of(of, *at));
+        }
+    }
+    page
+}
+
+/// A row, without the keys that are `null`.
+fn row(of: &impl Serialize) -> Value {
+    // Listings have string keys, so this cannot fail.
+    let mut value = serde_json::to_value(of).unwrap_or_default();
+    without_nulls(&mut value);
+    value
+}
+
+/// Replaces an age by the time since when something is.
+fn absolute(row: &mut Value, age: &str, since: &str, now: Wall) {
+    let Some(row) = row.as_object_mut() else {
+        return;
+    };
+    let age = row.remove(age).and_then(|age| age.as_u64()).unwrap_or(0);
+    row.insert(since.to_owned(), json!(now.0.saturating_sub(age)));
+}
+
+fn lease(of: &Lease, now: Wall) -> Value {
+    let mut row = row(of);
+    absolute(&mut row, "age_ms", "since_unix_ms", now);
+    if let Some(row) = row.as_object_mut() {
+        row.remove("lifetime_ms");
+        // In seconds: the two clocks differ by parts of a millisecond each time.
+        let until = now.0.saturating_add(of.lifetime_ms).div_ceil(1000) * 1000;
+        row.insert("until_unix_ms".to_owned(), json!(until));
+    }
+    row
+}
+
+fn request(of: &Waiting, now: Wall) -> Value {
+    let mut row = row(of);
+    absolute(&mut row, "waiting_ms", "since_unix_ms", now);
+    row
+}
+
+fn node(of: &ManagedNode, figures: &Figures) -> Value {
+    let mut row = row(of);
+    let rate = figures.nodes.of(of.node.as_bytes());
+    let shares = of.devices.iter().map(|of| of.shares).sum::<u32>();
+    let leased = of.devices.iter().map(|of| of.leased).sum::<u32>();
+    if let Some(row) = row.as_object_mut() {
+        // The devices have rows of their own.
+        row.insert("devices".to_owned(), json!(of.devices.len()));
+        row.insert("shares".to_owned(), json!(shares));
+        row.insert("leased".to_owned(), json!(leased));
+        row.extend(rate.map(|rate| {
+            let bytes = rate.bytes_per_second.round() as u64;
+            ("bytes_per_second".to_owned(), json!(bytes))
+        }));
+    }
+    row
+}
+
+fn devices(content: &Content, figures: &Figures) -> Map<String, Value> {
+    let who = users(&content.leases);
+    let mut rows = Map::new();
+    for node in &content.nodes {
+        for device in &node.devices {
+            let id = device_id(&node.node, device);
+            let mut row = row(device);
+            if let Some(row) = row.as_object_mut() {
+                row.insert("node".to_owned(), json!(node.node));
+                row.insert("node_name".to_owned(), json!(node.name));
+                row.insert("users".to_owned(), json!(who.get(&id)));
+                row.insert("busy_percent".to_owned(), json!(busy(figures, &id)));
+                row.insert("hour".to_owned(), json!(figures.hour.of(&id)));
+                if let Some(Value::Object(usage)) = row.get_mut("use") {
+                    // A total says nothing to a reader, and changes with each heartbeat.
+                    usage.remove("busy_ms");
+                }
+            }
+            without_nulls(&mut row);
+            rows.insert(id, row);
+        }
+    }
+    rows
+}
+
+/// Part of the last seconds in which a device was busy, in percent.
+fn busy(figures: &Figures, id: &str) -> Option<u64> {
+    let rate = figures.devices.of(id.as_bytes())?;
+    // Sessions that run at the same time add up.
+    Some((rate.busy * 100.0).round().clamp(0.0, 100.0) as u64)
+}
+
+/// The users of each device.
+fn users(leases: &[Lease]) -> BTreeMap<String, Vec<&str>> {
+    let mut users: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for lease in leases {
+        for share in &lease.nodes {
+            for unit in &share.units {
+                let id = format!("{}/{}.{}", share.node, unit.platform, unit.device);
+                let users = users.entry(id).or_default();
+                if !users.contains(&&*lease.user) {
+                    users.push(&lease.user);
+                }
+            }
+        }
+    }
+    users.values_mut().for_each(|users| users.sort_unstable());
+    users
+}
+
+fn managers_of(of: &Managers, at: Wall) -> Value {
+    let managers = of.managers.iter().map(|of| {
+        let mut row = row(of);
+        absolute(&mut row, "since_ms", "since_unix_ms", at);
+        (of.address.clone(), row)
+    });
+    let members = of.members.iter().map(|of| (of.name.clone(), row(of)));
+    json!({
+        "cluster": of.cluster,
+        "term": of.term,
+        "store": of.store,
+        "managers": managers.collect::<Map<_, _>>(),
+        "members": members.collect::<Map<_, _>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_proto::control::DeviceUse;
+    use causeway_proto::manager as pb;
+
+    use super::*;
+
+    fn lease_of(id: u8, user: &str, device: u32) -> pb::LeaseInfo {
+        pb::LeaseInfo {
+            lease_id: vec![id; 16].into(),
+            user: user.to_owned(),
+            state: pb::LeaseState::Active.into(),
+            nodes: vec![pb::NodeShare {
+                node_uuid: vec![1; 16].into(),
+                name: "gpu-box".to_owned(),
+                units: vec![pb::Unit {
+                    device,
+                    ..pb::Unit::default()
+                }],
+                ..pb::NodeShare::default()
+            }],
+            age_ms: 5_000,
+            lifetime_ms: 1_001,
+            ..pb::LeaseInfo::default()
+        }
+    }
+
+    fn content() -> Content {
+        let device = |device, busy_ns| pb::DeviceInfo {
+            device,
+            name: format!("device{device}"),
+            shares: 1,
+            leased: 1,
+            r#use: Some(DeviceUse {
+                busy_ns,
+                ..DeviceUse::default()
+            }),
+            ..pb::DeviceInfo::default()
+        };
+        let node = pb::NodeInfo {
+            node_uuid: vec![1; 16].into(),
+            name: "gpu-box".to_owned(),
+            connected: true,
+            devices: vec![device(0, 7), device(1, 8)],
+            ..pb::NodeInfo::default()
+        };
+        let waits = pb::WaitingRequest {
+            lease_id: vec![9; 16].into(),
+            user: "bob".to_owned(),
+            position: 1,
+            waiting_ms: 250,
+            ..pb::WaitingRequest::default()
+        };
+        let queue = pb::QueueList {
+            requests: vec![waits],
+            waiting: 1,
+        };
+        Content {
+            now: Wall(100_000),
+            nodes: vec![node.into()],
+            leases: vec![lease_of(2, "ann", 0).into(), lease_of(3, "bob", 1).into()],
+            queue: queue.into(),
+            kinds: Vec::new(),
+            managers: Some((Wall(100_000), pb::ManagerList::default().into())),
+        }
+    }
+
+    #[test]
+    fn times_are_absolute_and_a_device_names_its_users() {
+        let page = draw(
+            &content(),
+            &Figures::default(),
+            &Audience::All { managers: true },
+        );
+        let page = Value::Object(page);
+        let ann = &page["leases"]["02".repeat(16)];
+        assert_eq!(ann["since_unix_ms"], 95_000);
+        assert_eq!(ann["until_unix_ms"], 102_000);
+        assert_eq!(page["queue"]["09".repeat(16)]["since_unix_ms"], 99_750);
+        let device = &page["devices"][format!("{}/0.1", "01".repeat(16))];
+        assert_eq!(device["users"], json!(["bob"]));
+        assert_eq!(page["nodes"]["01".repeat(16)]["shares"], 2);
+        assert!(page["managers"].is_object());
+    }
+
+    #[test]
+    fn a_user_gets_nothing_that_names_another_or_a_node() {
+        let (content, figures) = (content(), Figures::default());
+        let own = Audience::Own("ann".into());
+        let page = Value::Object(draw(&content, &figures, &own));
+        let text = page.to_string();
+        assert!(text.contains("ann") && !text.contains("bob"), "{text}");
+        for name in ["nodes", "devices", "managers"] {
+            assert!(page.get(name).is_none(), "{name}");
+        }
+        assert_eq!(page["waiting"], 1);
+        assert_eq!(page["queue"], json!({}));
+        let visible = Audience::All { managers: false };
+        let page = draw(&content, &figures, &visible);
+        assert!(page.contains_key("nodes") && !page.contains_key("managers"));
+    }
+
+    #[test]
+    fn what_is_unknown_is_left_out() {
+        let page = draw(
+            &content(),
+            &Figures::default(),
+            &Audience::All { managers: true },
+        );
+        fn nulls(value: &Value) -> usize {
+            match value {
+                Value::Null => 1,
+                Value::Array(list) => list.iter().map(nulls).sum(),
+                Value::Object(object) => object.values().map(nulls).sum(),
+                _ => 0,
+            }
+        }
+        assert_eq!(nulls(&Value::Object(page)), 0);
+    }
+}
