@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::finding::{Answered, Finding};
 use crate::config::remembered::RememberedNode;
-use crate::config::{Address, ServerSettings, Settings};
+use crate::config::{Address, Settings};
 use crate::error::{ClResult, fail, require};
 use crate::lease::{Lease, Offer, Offered, Unconfirmed};
 use crate::stub::device::Device;
