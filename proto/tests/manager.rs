@@ -154,6 +154,7 @@ fn what_clients_and_the_manager_say() {
             waiting: 2,
             lease_id: vec![9; 16].into(),
             lack: String::new(),
+            why: "2 requests are ahead".to_owned(),
         }),
         progress::Step::Granted(Granted {
             lease_id: vec![9; 16].into(),
