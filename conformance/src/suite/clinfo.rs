@@ -150,6 +150,12 @@ const RIGHT: &[Difference] = &[
         "in domains of the node's own",
     ),
     (
+        "CL_DEVICE_PCI*",
+        "Device Topology (NV)",
+        Anything,
+        "in domains of the node's own",
+    ),
+    (
         "CL_DEVICE_TOPOLOGY*",
         "topology",
         Anything,
@@ -163,6 +169,12 @@ const RIGHT: &[Difference] = &[
     ),
     (
         "CL_DEVICE_EXTERNAL*",
+        "External",
+        Anything,
+        "handles of another machine's kernel",
+    ),
+    (
+        "CL_PLATFORM_EXTERNAL*",
         "External",
         Anything,
         "handles of another machine's kernel",

@@ -2,7 +2,7 @@
 //!
 //! Each case runs one program again and again until its share of the faults has happened. The case has its own nodes,
 //! each behind a forwarder. Every run must print, exit and write as the native run does, within a time limit.
-//! After each run, no worker, descriptor or temporary file may be left. The first run has no faults.
+//! After the last run, no worker, descriptor or temporary file may be left. The first run has no faults.
 //! [`schedule`] decides on faults, and [`injector`] makes them happen.
 
 mod injector;
@@ -178,6 +178,13 @@ const PROGRAMS: &[Program] = &[
         name: "printf",
         file: "api-printf",
         arguments: &["printf_of_several_queues", "60"],
+        ..PLAIN
+    },
+    // What several queues print comes in another order if it is executed again; see the limits in icd/README.md.
+    Program {
+        name: "printf-one-queue",
+        file: "api-printf",
+        arguments: &["printf_mixes_with_the_programs_own_text", "60"],
         killed: true,
         ..PLAIN
     },
@@ -323,7 +330,7 @@ fn survive(
         Kind::Restart => restarts && nodes.cluster().is_none(),
         // PoCL writes a kernel's text by one call. If the process is stopped in that call, the rest of the text is lost,
         // also natively.
-        Kind::WorkerStopped => program.name != "printf",
+        Kind::WorkerStopped => !program.name.starts_with("printf"),
         Kind::WorkerKilled => killed,
         _ => true,
     };
@@ -351,7 +358,13 @@ fn survive(
     let begin = Instant::now();
     let mut runs = 0;
     while runs == 0 || !trial.injector.is_done() {
-        if let Err(why) = trial.run(sides.effort.seed + runs, runs > 0)? {
+        let mut ended = trial.run(sides.effort.seed + runs, runs > 0)?;
+        // A session whose farewell a fault has swallowed lasts for some time. The next run need not wait for that,
+        // unless it needs the lease.
+        if ended.is_ok() && (runs == 0 || trial.injector.is_done() || nodes.cluster().is_some()) {
+            ended = trial.until_clean(runs > 0);
+        }
+        if let Err(why) = ended {
             let (count, counts) = (trial.injector.count(), &trial.injector.counts);
             return Ok(Verdict::Failed(format!(
                 "seed {}, run {runs}, after {count} faults {counts:?}: {why}",
@@ -444,7 +457,7 @@ impl Trial<'_> {
         if !self.program.seeded {
             self.native = Some(native);
         }
-        Ok(self.until_clean(faults))
+        Ok(Ok(()))
     }
 
     fn once(
@@ -486,6 +499,9 @@ impl Trial<'_> {
             .env("CAUSEWAY_REEXECUTE", if self.killed { "1" } else { "0" })
             .limit(RUN_WITHIN);
         let sides = self.sides;
+        if faults && side == Side::Causeway {
+            injector::wait_until_quiet(sides);
+        }
         let injector = &mut self.injector;
         let finished = thread::scope(|scope| {
             let (pid, started) = mpsc::channel();

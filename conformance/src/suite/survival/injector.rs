@@ -94,11 +94,16 @@ impl Injector {
             has_killed: false,
         };
         let begin = Instant::now();
+        // A restart or a drain takes as long as the driver needs. The schedule stands meanwhile: faults that were due
+        // would follow each other at once, and the program would never get on.
+        let mut stood = Duration::ZERO;
         loop {
             world.undo(|lasting| lasting.end <= Instant::now());
-            let passed = self.passed + begin.elapsed();
+            let passed = self.passed + begin.elapsed().saturating_sub(stood);
             if let Some(fault) = self.faults.next_if(|fault| fault.at <= passed) {
+                let before = Instant::now();
                 self.inject(&mut world, fault);
+                stood += before.elapsed();
                 continue;
             }
             if ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Disconnected) {
@@ -106,7 +111,7 @@ impl Injector {
             }
         }
         world.undo(|_| true);
-        self.passed += begin.elapsed();
+        self.passed += begin.elapsed().saturating_sub(stood);
     }
 
     fn inject(&mut self, world: &mut World<'_>, fault: Fault) {
@@ -285,6 +290,23 @@ fn sessions(sides: &Sides) -> Vec<u64> {
     let forwarders = sides.daemons().iter().map(|of| of.forwarder());
     let count = |of: Arc<Forwarder>| of.counts().of(Purpose::Heartbeat);
     forwarders.map(|of| of.map_or(0, count)).collect()
+}
+
+/// Waits until the connections of the last run are over. Otherwise one of them may count as the next program's session,
+/// and faults begin before that program has one.
+pub(super) fn wait_until_quiet(sides: &Sides) {
+    const OF_SESSIONS: [Purpose; 3] = [Purpose::Commands, Purpose::Heartbeat, Purpose::Lane];
+    let is_busy = |of: Arc<Forwarder>| OF_SESSIONS.iter().any(|purpose| of.connected(*purpose) > 0);
+    let end = Instant::now() + OPENS_WITHIN;
+    while Instant::now() < end
+        && sides
+            .daemons()
+            .iter()
+            .filter_map(|of| of.forwarder())
+            .any(is_busy)
+    {
+        thread::sleep(LOOK);
+    }
 }
 
 /// Waits until the program has a session on each node, or for a while after its first one. False if it ends.

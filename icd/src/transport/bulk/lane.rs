@@ -114,9 +114,14 @@ impl Lane {
         self.stream.shut_down();
     }
 
+    /// Whether the lane has ended with its worker.
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Acquire)
+    }
+
     // Whether the end of the lane is no error.
     fn may_end(&self, owner: &dyn Owner) -> bool {
-        self.is_retired.load(Ordering::Acquire) || owner.bulk().ends.load(Ordering::Acquire)
+        self.is_retired() || owner.bulk().ends.load(Ordering::Acquire)
     }
 
     /// The rail of the present connection.
@@ -410,7 +415,7 @@ impl Lane {
     // is writing or the socket has no room.
     fn acknowledge(&self, owner: &Arc<dyn Owner>, resumed: &Resumed, ack: Header) {
         if !self.try_to_send(resumed, ack) {
-            owner.bulk().send_header(owner, ack);
+            owner.bulk().send_header_of(owner, Some(self), ack);
         }
     }
 
@@ -677,7 +682,7 @@ impl Bulk {
     fn wait_for_item(&self, lane: &Lane) -> Next {
         let mut state = self.state.lock();
         loop {
-            if state.table.is_closed() || lane.is_retired.load(Ordering::Acquire) {
+            if state.table.is_closed() || lane.is_retired() {
                 return Next::Over;
             }
             if !lane.is_connected() {

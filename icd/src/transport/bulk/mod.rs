@@ -430,12 +430,21 @@ impl Bulk {
 
     /// Sends a control message to the worker on any lane, if the session is not over.
     pub(super) fn send_header(&self, owner: &Arc<dyn Owner>, word: Header) {
+        self.send_header_of(owner, None, word);
+    }
+
+    /// As [`Bulk::send_header`], with the acknowledgement of a lane. It is dropped if the lane has ended with its worker,
+    /// because the lane's positions mean nothing to the next worker.
+    fn send_header_of(&self, owner: &Arc<dyn Owner>, lane: Option<&Lane>, word: Header) {
+        let mut is_late = false;
         let said = self.add(owner, |state| {
-            !state.table.is_closed() && state.relays.send_header(word)
+            // Lanes are retired under this lock.
+            is_late = lane.is_some_and(Lane::is_retired);
+            !is_late && !state.table.is_closed() && state.relays.send_header(word)
         });
         if said {
             self.work.notify_one();
-        } else {
+        } else if !is_late {
             // If the session has failed before, its first reason stays.
             owner.fail("the node reads nothing from its bulk connections".to_owned());
         }
@@ -510,6 +519,8 @@ impl Bulk {
         for lane in state.lanes.drain(..) {
             lane.retire();
         }
+        // Acknowledgements of these lanes. A session with relays keeps its worker.
+        state.relays.forget_headers();
         self.work.notify_all();
         self.reopening.notify_all();
         // The lanes have left the connection, so they leave the memory too.

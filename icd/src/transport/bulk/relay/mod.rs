@@ -332,6 +332,11 @@ impl Relays {
         self.pieces.push_back(piece);
     }
 
+    /// Drops the control messages that wait for lanes.
+    pub(super) fn forget_headers(&mut self) {
+        self.words.clear();
+    }
+
     /// The next control message to send.
     pub(super) fn next_word(&mut self) -> Option<Header> {
         self.words.pop_front()
