@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Resets the peak of a process; bytes resident now. 0 if the kernel does not report it.
@@ -121,6 +122,17 @@ pub(crate) fn children_named(process: u32, name: &str) -> io::Result<Vec<u32>> {
     found.retain(|child| is_named(*child, name));
     found.sort_unstable();
     Ok(found)
+}
+
+/// Kills a process, unless it has ended by itself.
+pub(crate) fn kill(process: u32) -> io::Result<()> {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
+    match kill_process(pid, Signal::KILL) {
+        // The process has just ended by itself.
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        killed => Ok(killed?),
+    }
 }
 
 /// Whether a process exists and its program has this name.

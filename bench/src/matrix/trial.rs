@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::Chain;
 use super::mpi::Mpi;
@@ -128,7 +128,7 @@ impl Trial<'_> {
                     // A rank that is left could still write its checkpoint.
                     for rank in running.ranks.drain(..) {
                         if process::is_named(rank, Mpi::NAME) {
-                            kill(rank)?;
+                            process::kill(rank)?;
                         }
                     }
                     running.process = self.start()?;
@@ -164,7 +164,7 @@ impl Trial<'_> {
                 let Some(rank) = pick(&ranks, failure) else {
                     return Ok(false);
                 };
-                kill(*rank)?;
+                process::kill(*rank)?;
                 running.ranks = ranks;
                 true
             }
@@ -270,14 +270,4 @@ impl Running {
 fn pick<'a>(processes: &'a [u32], failure: &Failure) -> Option<&'a u32> {
     let place = failure.pick.checked_rem(processes.len() as u64)?;
     processes.get(place as usize)
-}
-
-fn kill(process: u32) -> io::Result<()> {
-    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
-    match kill_process(pid, Signal::KILL) {
-        // The process has just ended by itself.
-        Err(rustix::io::Errno::SRCH) => Ok(()),
-        killed => Ok(killed?),
-    }
 }

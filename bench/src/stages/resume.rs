@@ -1,6 +1,6 @@
 //! A daemon over the fake driver behind a forwarder, which breaks connections. Beside it, three programs without a
-//! forwarder: one whose sessions outlive their connections, one whose sessions also outlive their process, and one whose
-//! sessions outlive neither.
+//! forwarder: one whose sessions outlive their connections, one whose sessions outlive neither, and, on a daemon of its own,
+//! one whose sessions also outlive their process. That process is killed after each round, which shows that they do.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -13,6 +13,7 @@ use super::side::{Node, Probed, values};
 use super::{Error, Stage};
 use crate::figures::Side;
 use crate::options::Options;
+use crate::process::{children, kill};
 use crate::report::Line;
 use crate::rows::{Base, Break, Direction, Row, Task, Way};
 use crate::setup::Build;
@@ -35,8 +36,10 @@ pub(super) struct Resume {
     /// The commands of its session can be executed again.
     surviving: Probed,
     forwarder: Forwarder,
-    /// The last field, so that the daemon ends after the programs.
+    /// The last fields, so that the daemons end after the programs.
     _node: Node,
+    /// The daemon of `surviving` alone, whose processes are killed.
+    killed: Node,
 }
 
 impl Resume {
@@ -50,7 +53,9 @@ impl Resume {
         let forwarder = Forwarder::start(Some(Target::Tcp(address)))?;
         let public = forwarder.address().to_string();
         let config = node.build.config("cut", &public, &options.carrier, "")?;
-        let start = |change: &dyn Fn(&mut Command)| {
+        let vendors = node.build.vendors("fake", "libfake_opencl.so")?;
+        let killed = Node::start(Build::find()?, Some(vendors), &options.carrier)?;
+        let start_on = |node: &Node, change: &dyn Fn(&mut Command)| {
             let mut command = node.causeway("probe", Way::Tcp)?;
             command
                 .env_remove("CAUSEWAY_RESUME")
@@ -58,6 +63,7 @@ impl Resume {
             change(&mut command);
             Probed::start(&mut command)
         };
+        let start = |change: &dyn Fn(&mut Command)| start_on(&node, change);
         Ok(Resume {
             cut: start(&|command| {
                 command.env("CAUSEWAY_CONFIG", &config);
@@ -66,11 +72,12 @@ impl Resume {
             without: start(&|command| {
                 command.env("CAUSEWAY_RESUME", "0s");
             })?,
-            surviving: start(&|command| {
+            surviving: start_on(&killed, &|command| {
                 command.env("CAUSEWAY_REEXECUTE", "1");
             })?,
             forwarder,
             _node: node,
+            killed,
         })
     }
 
@@ -126,6 +133,21 @@ impl Resume {
         Ok(vec![moved(&self.forwarder) - before])
     }
 
+    /// Fails unless the surviving program outlives its session's process now. Otherwise it has measured a session whose
+    /// protection had ended.
+    fn survives(&mut self) -> Result<(), Error> {
+        for child in children(self.killed.daemon.id())? {
+            kill(child)?;
+        }
+        let read = self.surviving.ask(Task::ReadOnce, 0);
+        read.map_err(|error| {
+            Error::Call(format!(
+                "the program did not outlive its session's process: {error}"
+            ))
+        })?;
+        Ok(())
+    }
+
     fn broken(&mut self, row: &Row) -> Result<Option<Vec<u64>>, Error> {
         Ok(Some(match row.task {
             Task::Resumed(Break::Reset) => self.resets()?,
@@ -143,12 +165,16 @@ impl Stage for Resume {
             line.samples.push(Side::Causeway, values(&row, &ours));
             return Ok(());
         }
-        let (without, with) = match row.base {
-            Base::Unprotected => (&mut self.with, &mut self.surviving),
-            _ => (&mut self.without, &mut self.with),
+        let is_protected = row.base == Base::Unprotected;
+        let (without, with) = match is_protected {
+            true => (&mut self.with, &mut self.surviving),
+            false => (&mut self.without, &mut self.with),
         };
         line.samples.push(Side::Bare, without.round(&row, 0)?);
         line.samples.push(Side::Causeway, with.round(&row, 0)?);
+        if is_protected {
+            self.survives()?;
+        }
         Ok(())
     }
 }

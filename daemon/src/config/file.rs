@@ -275,7 +275,7 @@ pub struct Survival {
     /// Maximum size of the checkpoint of one session, in memory; 0: no checkpoints.
     pub held: Option<Size>,
     /// Memory for the checkpoints of one user's sessions together; 0: no limit.
-    pub held_per_user: Option<Size>,
+    pub held_per_user: Option<Spanned<Size>>,
 }
 
 /// The `[build_cache]` table.

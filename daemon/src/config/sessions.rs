@@ -110,8 +110,29 @@ pub(super) fn sessions(flags: &Flags, file: &ConfigFile) -> Result<SessionSettin
         bulk_connections: table
             .bulk_connections
             .map_or(limits::MAX_BULK_CONNECTIONS, Within::get),
-        checkpoint_bytes: file.table.survival.held.map_or(CHECKPOINT_BYTES, |of| of.0),
+        checkpoint_bytes: checkpoint_bytes(file),
     })
+}
+
+fn checkpoint_bytes(file: &ConfigFile) -> u64 {
+    file.table.survival.held.map_or(CHECKPOINT_BYTES, |of| of.0)
+}
+
+/// Returns the memory for the checkpoints of one user's sessions.
+fn checkpoints_per_user(file: &ConfigFile) -> Result<u64, BadFile> {
+    let Some(size) = &file.table.survival.held_per_user else {
+        return Ok(0);
+    };
+    let (bytes, of_one) = (size.get_ref().0, checkpoint_bytes(file));
+    if bytes > 0 && bytes < of_one {
+        // Each session counts with its own limit, so none would have checkpoints.
+        let message = format!(
+            "[survival] held_per_user is less than held, the limit of one session, which is {of_one} bytes; set held to \
+             at most held_per_user"
+        );
+        return Err(file.wrong(size, &message));
+    }
+    Ok(bytes)
 }
 
 /// Returns the limits per address and user. By default, each leaves a quarter of the sessions to others.
@@ -132,6 +153,6 @@ fn holders(file: &ConfigFile, limit: u32) -> Result<HolderLimits, BadFile> {
         per_user: table.per_user.map_or(most, Within::get),
         host_memory_in_all: memory(&table.host_memory_in_all)?,
         host_memory_per_user: memory(&table.host_memory_per_user)?,
-        checkpoints_per_user: file.table.survival.held_per_user.map_or(0, |of| of.0),
+        checkpoints_per_user: checkpoints_per_user(file)?,
     })
 }

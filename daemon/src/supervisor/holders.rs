@@ -77,13 +77,14 @@ impl Holdings {
         }
     }
 
-    /// Charges the holder for the checkpoints of one more session. `None` if that is too much.
+    /// Charges a user for the checkpoints of one more session: the user of its lease, if it has one. All callers who are
+    /// not authenticated count as one. Returns `None` if that is too much.
     pub(super) fn take_checkpoints(
         &self,
-        holder: &Holder,
+        user: Option<String>,
         bytes: u64,
     ) -> Option<Place<Option<String>>> {
-        self.checkpoints.take(holder.user.clone(), bytes).ok()
+        self.checkpoints.take(user, bytes).ok()
     }
 
     /// Charges one more session to the holder. Its process may use `host_memory` bytes; 0: no limit.
@@ -209,10 +210,10 @@ mod tests {
             checkpoints_per_user: 20,
             ..SETTINGS
         });
-        let first = holdings.take_checkpoints(&of("a"), 15).unwrap();
-        assert!(holdings.take_checkpoints(&of("a"), 15).is_none());
-        assert!(holdings.take_checkpoints(&of("b"), 15).is_some());
+        let first = holdings.take_checkpoints(of("a").user, 15).unwrap();
+        assert!(holdings.take_checkpoints(of("a").user, 15).is_none());
+        assert!(holdings.take_checkpoints(of("b").user, 15).is_some());
         drop(first);
-        assert!(holdings.take_checkpoints(&of("a"), 20).is_some());
+        assert!(holdings.take_checkpoints(of("a").user, 20).is_some());
     }
 }

@@ -234,10 +234,14 @@ impl WorkersState {
         if self.moving.takes(id, &mut served, ticket) {
             return Some((id, served));
         }
-        if self.parked.takes(id, &served, &reason) || served.is_replaced(status, now) {
+        if self.parked.takes(id, &served, &reason) {
             return Some((id, served));
         }
-        let reason = match served.is_replaced_too_often(now) {
+        let may_be_replaced = served.may_be_replaced(status);
+        if may_be_replaced && !served.is_replaced_too_often(now) {
+            return Some((id, served));
+        }
+        let reason = match may_be_replaced {
             true => format!("{reason}; its processes die again and again"),
             false => reason,
         };
@@ -538,7 +542,7 @@ impl Workers {
                 checkpoint_bytes: match &mut opening.checkpoint {
                     Some(checkpoint) => checkpoint.charge(
                         &self.0.holdings,
-                        &opening.holder,
+                        &opening.owner,
                         self.0.sessions.checkpoint_bytes,
                     ),
                     None => 0,

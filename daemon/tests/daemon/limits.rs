@@ -128,3 +128,23 @@ fn memory_that_is_not_limited_cannot_be_counted() {
     );
     assert_eq!(status.code(), Some(2));
 }
+
+#[test]
+fn a_users_checkpoints_have_room_for_one_session() {
+    for (keys, fits) in [
+        ("held_per_user = \"4GiB\"", false),
+        ("held_per_user = \"4GiB\"\nheld = \"5GiB\"", false),
+        ("held_per_user = \"4GiB\"\nheld = \"4GiB\"", true),
+        ("held_per_user = 0", true),
+    ] {
+        let setup = Setup::new().config(&format!("[survival]\n{keys}\n"));
+        if fits {
+            drop(setup.start());
+            continue;
+        }
+        let (said, status) = setup.refused();
+        let names_both = "daemon.toml:2: [survival] held_per_user is less than held";
+        assert!(said.contains(names_both), "{said}");
+        assert_eq!(status.code(), Some(2));
+    }
+}

@@ -26,9 +26,14 @@ struct Node {
 
 impl Node {
     fn new() -> Node {
+        Node::holding("")
+    }
+
+    /// With more keys of `[survival]`.
+    fn holding(more: &str) -> Node {
         let folder = tempfile::tempdir().unwrap();
         let parked = folder.path().join("parked");
-        let text = format!("[survival]\ndirectory = {parked:?}\n");
+        let text = format!("[survival]\ndirectory = {parked:?}\n{more}\n");
         fs::write(folder.path().join("daemon.toml"), text).unwrap();
         Node { folder }
     }
@@ -661,7 +666,8 @@ fn a_checkpoint_that_is_being_made_ends_before_the_session_is_parked() {
     hear_parking(&mut session, Parking::Stand);
     let address = daemon.address.clone();
     let ended = std::thread::spawn(|| daemon.terminate());
-    // The daemon asks for the parking meanwhile. Nothing shows that it has.
+    // The daemon asks for the parking meanwhile. Nothing shows that it has. A machine that is slower shows less, and fails
+    // nothing.
     std::thread::sleep(Duration::from_millis(300));
     session.send_raw(&stands());
     // If the client heard this after the other word, it would go on in a session that is parked.
@@ -670,6 +676,43 @@ fn a_checkpoint_that_is_being_made_ends_before_the_session_is_parked() {
     assert!(ended.join().unwrap());
     let _daemon = node.daemon(&address, FAKE, "30");
     come_back(&mut session, record(&[]));
+    session.send(vec![read(11, vec![])]);
+    assert_eq!(contents(&mut session, 11), &CONTENTS[..]);
+}
+
+#[test]
+fn a_checkpoint_that_the_node_does_not_keep_is_not_made() {
+    let asks = CommandBatch {
+        checkpoint: true,
+        ..CommandBatch::default()
+    };
+    let hear_unable = |session: &mut Resuming| {
+        while session.parkings.last() != Some(&Parking::Unable) {
+            assert!(!session.parkings.contains(&Parking::Checkpoint));
+            session.hear().expect("the session goes on");
+            session.acknowledge(session.handled);
+        }
+    };
+    // Without any memory, which takes no bytes.
+    let daemon = Node::holding("held = 0").daemon(LOOPBACK, FAKE, "30");
+    let mut session = Resuming::open_reexecuted(&daemon, LONG);
+    session.send(vec![Resuming::ping(1)]);
+    session.answer(1);
+    session.send_raw(&asks);
+    hear_unable(&mut session);
+
+    // The memory fits, and the file with it does not.
+    let node = Node::holding("held = 64");
+    assert_eq!(CONTENTS.len(), 64);
+    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let mut session = Resuming::open_reexecuted(&daemon, LONG);
+    session.send(record(CONTENTS));
+    session.send(vec![Resuming::ping(1)]);
+    session.answer(1);
+    session.send_raw(&asks);
+    hear_parking(&mut session, Parking::Stand);
+    session.send_raw(&stands());
+    hear_unable(&mut session);
     session.send(vec![read(11, vec![])]);
     assert_eq!(contents(&mut session, 11), &CONTENTS[..]);
 }

@@ -412,6 +412,10 @@ fn overridden(servers: &str, files: Settings) -> Settings {
         const_is_read: files.const_is_read,
         discovery: files.discovery,
         draft: files.draft,
+        resume: files.resume,
+        keep: files.keep,
+        restart: files.restart,
+        survival: files.survival,
         ..Settings::default()
     };
     list::read_variable(servers, &mut settings);

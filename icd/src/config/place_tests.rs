@@ -223,6 +223,25 @@ fn the_variable_overrides_and_keeps_what_the_file_says() {
 }
 
 #[test]
+fn servers_of_the_variable_have_the_settings_of_all_servers() {
+    let mut places = Places::new();
+    let text = "resume = \"5min\"\nkeep = \"1h\"\nrestart = \"2min\"\n[survival]\nreexecute = true\nlog = \"64MiB\"\n\
+                [[server]]\naddress = \"a\"\nresume = \"7min\"\n";
+    places.write("user/servers.toml", text);
+    places.environment.servers = Some("c,a".into());
+    let settings = places.environment.load();
+    assert_eq!(settings.problems, []);
+    let minutes = |of: u64| Some(Duration::from_secs(of * 60));
+    for (server, resume) in settings.servers.iter().zip([5, 7]) {
+        assert_eq!(server.resume, minutes(resume));
+        assert_eq!((server.keep, server.restart), (minutes(60), minutes(2)));
+        assert!(server.survival.reexecute);
+        assert_eq!(server.survival.log, 64 << 20);
+    }
+    assert_eq!(settings.survival, settings.servers[0].survival);
+}
+
+#[test]
 fn a_server_with_several_addresses_is_found_by_each_of_them() {
     let mut places = Places::new();
     let text = "[[server]]\naddress = [\"a\", \"b:80\"]\nname = \"x\"\n";

@@ -5,7 +5,7 @@
 //! reexecute = true   # or CAUSEWAY_REEXECUTE=1
 //! log = "1GiB"       # memory for what has to be executed again
 //! mtbf = "1d"        # time between deaths of a process, for the interval of checkpoints
-//! interval = "5min"  # the interval itself
+//! interval = "5min"  # the interval itself, at least 1s
 //! ```
 //! Invariant: a log has [`LEAST`] bytes at least, so that it holds more than one large write.
 #![forbid(unsafe_code)]
@@ -22,6 +22,8 @@ use super::tables::DurationVisitor;
 
 /// The smallest log, in bytes.
 const LEAST: u64 = 16 << 20;
+/// The shortest interval. The session stands during each checkpoint, so it would do little else.
+const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 const UNITS: [&str; 4] = ["TiB", "GiB", "MiB", "KiB"];
 
 /// The settings of `[survival]`.
@@ -84,7 +86,13 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error
 }
 
 fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    time(deserializer).map(Some)
+    let time = time(deserializer)?;
+    match time < LEAST_INTERVAL {
+        true => Err(serde::de::Error::custom(format!(
+            "invalid interval of {time:?}; expected at least `1s`"
+        ))),
+        false => Ok(Some(time)),
+    }
 }
 
 struct SizeVisitor;
@@ -125,5 +133,8 @@ mod tests {
         for bad in ["mtbf = \"0s\"", "interval = \"often\"", "interval = 5"] {
             assert!(read(bad).is_err(), "{bad}");
         }
+        assert!(read("interval = \"1s\"").is_ok());
+        let short = read("interval = \"999ms\"").unwrap_err().to_string();
+        assert!(short.contains("invalid interval of 999ms"), "{short}");
     }
 }

@@ -78,6 +78,12 @@ impl Checkpoints {
         self.asked.is_some()
     }
 
+    /// Whether no checkpoint can be had.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
     /// Handles that the checkpoint is whole.
     pub fn made(&mut self, now: Duration) {
         if let Some(asked) = self.asked.take() {

@@ -139,7 +139,7 @@ fn a_checkpoint_waits_no_longer_than_two_seconds_for_commands() {
     own_process!();
     let _turn = turn();
     // A command occupies its device, so there is another one.
-    let daemon = Daemon::start("devices = 2\nkernel.slow.ns = 30000000000");
+    let daemon = Daemon::start("devices = 2\nkernel.slow.ns = 180000000000");
     let server = connect(&daemon.address.to_string()).expect("a server");
     let [busy, free] = devices_of(server)[..] else {
         panic!("two devices")
@@ -163,7 +163,8 @@ fn a_checkpoint_waits_no_longer_than_two_seconds_for_commands() {
         longest > Duration::from_secs(1),
         "no checkpoint: {longest:?}"
     );
-    assert!(all < Duration::from_secs(25), "{longest:?} of {all:?}");
+    // The kernel takes far longer.
+    assert!(all < Duration::from_secs(90), "{longest:?} of {all:?}");
     // All is still in the log.
     replace_worker(&daemon, server);
     let last = pattern(LOG / MIB - 2, MIB);
@@ -178,7 +179,7 @@ fn a_new_worker_waits_for_a_client_that_is_away() {
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("daemon.toml");
-    std::fs::write(&file, "[sessions]\nconnect_limit = 1\n").expect("written");
+    std::fs::write(&file, "[sessions]\nconnect_limit = 3\n").expect("written");
     let flags = ["--config".to_owned(), file.display().to_string()];
     let daemon = Daemon::start_flagged("127.0.0.1:0", "devices = 1", &flags);
     let way = Forwarder::start(Some(Target::Tcp(daemon.address))).expect("a forwarder");
@@ -196,7 +197,7 @@ fn a_new_worker_waits_for_a_client_that_is_away() {
             .then_some(())
     });
     // The limit of a client that has never come passes.
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(5));
     way.open();
     sum.check(7);
     assert_eq!(resumed(server), 1);

@@ -10,6 +10,11 @@ use crate::frames::servers::*;
 const DEVICE: &str = "[[device]]\nname = \"A\"";
 const SURVIVES: &[(&str, &str)] = &[("CAUSEWAY_REEXECUTE", "1")];
 
+/// How many of the node's sessions have got another worker so far.
+fn replaced(node: &Daemon) -> usize {
+    node.log().matches("another one takes its place").count()
+}
+
 #[test]
 fn a_leased_program_survives_its_workers_and_then_moves() {
     if played() {
@@ -27,14 +32,19 @@ fn a_leased_program_survives_its_workers_and_then_moves() {
     }
     // With commands under way.
     program.tell("many");
-    std::thread::sleep(Duration::from_millis(500));
-    kill();
+    for _ in 0..2 {
+        let before: usize = nodes.iter().map(replaced).sum();
+        kill();
+        eventually("another worker", || {
+            let now: usize = nodes.iter().map(replaced).sum();
+            (now > before).then_some(())
+        });
+    }
     assert_eq!(program.answer(), "200");
     assert_eq!(program.ask("sum"), "203 added");
     assert_eq!(cluster.states(), [LeaseState::Active]);
-    let logs: String = nodes.iter().map(Daemon::log).collect();
     // More than the kills, if a spare worker was killed and not reaped yet.
-    assert!(logs.matches("another one takes its place").count() >= 4);
+    assert!(nodes.iter().map(replaced).sum::<usize>() >= 5);
 
     // ---- to another node, where nothing is executed again any more
     let node = cluster.place();
@@ -57,9 +67,13 @@ fn a_worker_that_dies_after_its_lease_has_ended_is_not_replaced() {
     assert_eq!(program.ask("keep"), "kept");
     kill_workers_of(node.pid());
     assert_eq!(program.ask("sum"), "0 added");
+    let before = replaced(&node);
+    assert!(before >= 1, "the worker is replaced while the lease lasts");
     cluster.revoke();
     program.hears("for the test");
     kill_workers_of(node.pid());
     assert_eq!(program.code("add"), CL_DEVICE_NOT_AVAILABLE);
     program.end();
+    cluster.see(&[]);
+    assert_eq!(replaced(&node), before);
 }

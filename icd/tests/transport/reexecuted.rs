@@ -1,12 +1,21 @@
 //! Tests of a client whose worker dies: which ends of connections it takes for a death.
 
+use std::io::{Read, Write};
+use std::sync::Arc;
+
 use causeway::config::Carrier;
+use causeway::transport::HostRegion;
+use causeway_proto::bulk::{self, HEADER, Header};
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{
     CreateKernel, CreateQueue, Enqueue, EventBatch, NdRange, Recorded, enqueue::Operation,
 };
+use causeway_proto::id::EventId;
+use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
+use causeway_proto::region::Region;
 
+use crate::frames::fake_node::bulk::{Bulk, EVENT, memory_is, say, wait_for};
 use crate::frames::fake_node::upper::{Upper, completed};
 use crate::frames::fake_node::{FakeNode, FakeWorker, Faults};
 
@@ -111,4 +120,57 @@ fn a_kernel_at_which_two_workers_die_is_not_executed_again() {
         loss.contains("died 2 times at the kernel `endless`"),
         "{loss}"
     );
+}
+
+#[test]
+fn an_acknowledgement_of_a_dead_workers_lane_goes_to_no_other_worker() {
+    const CHUNKS: usize = 16;
+    const READ: EventId = EventId(EVENT.0 + 1);
+    let bulk = Bulk::new(Faults {
+        bulk_connections: 1,
+        resume_ms: 60_000,
+        reexecutes: true,
+        ..Faults::default()
+    });
+    let header_of = |lane: &mut std::net::TcpStream| {
+        let mut header = [0; HEADER];
+        lane.read_exact(&mut header).unwrap();
+        Header::decode(&header).unwrap()
+    };
+    // The node reads none of the upload's bytes, so they keep the lane's writer busy.
+    let upload = Arc::new(vec![1; 64 << 20]);
+    bulk.upload(&upload, Region::linear(0, upload.len() as u64).unwrap());
+    let mut lane = bulk.fake.lane();
+    say(&mut lane, bulk::Kind::Credit, u64::MAX);
+    assert_eq!(header_of(&mut lane).kind, bulk::Kind::Data);
+    // Each chunk is worth an acknowledgement. The last byte is missing, so the read does not end.
+    let mut memory = vec![0; CHUNKS * BULK_CHUNK + 1];
+    let region = Region::linear(0, memory.len() as u64).unwrap();
+    // SAFETY: the test keeps the memory longer than the node sends bytes of the read.
+    let target = unsafe { HostRegion::new(memory.as_mut_ptr(), region) };
+    bulk.session.download(READ, target).unwrap();
+    let chunk = vec![2; BULK_CHUNK];
+    for at in 0..CHUNKS {
+        let header = Header {
+            kind: bulk::Kind::Data,
+            transfer: READ,
+            offset: (at * BULK_CHUNK) as u64,
+            length: BULK_CHUNK as u32,
+        };
+        lane.write_all(&header.encode()).unwrap();
+        lane.write_all(&chunk).unwrap();
+    }
+    // The acknowledgements of the chunks before the last have been left to the writer.
+    wait_for(|| memory_is(&memory, CHUNKS * BULK_CHUNK - 1, 2));
+
+    bulk.fake.set_position(WANTS_RECORD | REEXECUTES);
+    bulk.fake.set_incarnation(2);
+    bulk.worker.die();
+    let mut worker = bulk.fake.worker();
+    assert_eq!(worker.receive().recorded(), Recorded::Last);
+    let mut lane = bulk.fake.lane();
+    say(&mut lane, bulk::Kind::Credit, u64::MAX);
+    let first = header_of(&mut lane);
+    assert_eq!((first.kind, first.transfer), (bulk::Kind::Data, EVENT));
+    assert!(bulk.session.is_lost().is_none());
 }

@@ -16,11 +16,11 @@ use causeway_proto::id::SessionId;
 use causeway_serving::admission::Place as Charge;
 
 use super::super::endings::log_replaced;
-use super::super::holders::{Holder, Holdings};
+use super::super::holders::Holdings;
 use super::super::worker::{Asked, SealedFile, Worker};
 use super::{NotOpened, Place, Served, Workers, WorkersState};
 use crate::build_cache;
-use crate::handover::{Assignment, Restores, ToWorker};
+use crate::handover::{Assignment, Owner, Restores, ToWorker};
 use crate::takeovers::Takeovers;
 
 /// Number of workers in a row that may die before the client has come.
@@ -60,15 +60,15 @@ impl Checkpoint {
         }
     }
 
-    /// Charges the holder for checkpoints of `most` bytes. Without room for them, the session has none. Returns how many
-    /// bytes one may have.
-    pub(super) fn charge(&mut self, holdings: &Holdings, holder: &Holder, most: u64) -> u64 {
-        self.charged = holdings.take_checkpoints(holder, most);
+    /// Charges the session's user for checkpoints of `most` bytes. Without room for them, the session has none. Returns
+    /// how many bytes one may have.
+    pub(super) fn charge(&mut self, holdings: &Holdings, owner: &Owner, most: u64) -> u64 {
+        self.charged = holdings.take_checkpoints(owner.user.clone(), most);
         self.most = match self.charged {
             Some(_) => most,
             None => {
                 tracing::info!(
-                    user = holder.user,
+                    user = owner.user,
                     "a session has no checkpoints, because its user's sessions have reached `held_per_user`"
                 );
                 0
@@ -85,14 +85,14 @@ impl Served {
         checkpoint.is_some_and(|of| !of.replaced.would_allow(now))
     }
 
-    /// Whether another worker takes the place of the session's worker, which has ended with this status.
-    pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>, now: Instant) -> bool {
+    /// Whether another worker may take the place of the session's worker, which has ended with this status, unless that
+    /// [happens too often](Served::is_replaced_too_often).
+    pub(super) fn may_be_replaced(&self, status: &io::Result<ExitStatus>) -> bool {
         let worker = &self.worker;
         let has_died = status.as_ref().is_ok_and(|status| !status.success());
         let may_try =
             |of: &Checkpoint| worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts);
         self.checkpoint.as_ref().is_some_and(may_try)
-            && !self.is_replaced_too_often(now)
             && has_died
             && worker.was_asked() == Asked::Nothing
             && worker.end_reason().is_none()
@@ -100,6 +100,11 @@ impl Served {
             && !worker.is_unresponsive()
             && !worker.is_parking()
             && worker.parked().is_none()
+    }
+
+    /// Whether another worker takes the place of the session's worker, which has ended with this status.
+    pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>, now: Instant) -> bool {
+        self.may_be_replaced(status) && !self.is_replaced_too_often(now)
     }
 }
 
@@ -199,9 +204,11 @@ impl Workers {
         };
         let mut tries = 1;
         let worker = loop {
+            checkpoint.replaced.may_take(Instant::now());
+            let may_go_on = tries < ATTEMPTS && checkpoint.replaced.would_allow(Instant::now());
             match self.begin_at(state, &message, checkpoint) {
                 // What has killed the worker before may kill the next ones, too.
-                Err(NotOpened::NoWorker(error)) if tries < ATTEMPTS => {
+                Err(NotOpened::NoWorker(error)) if may_go_on => {
                     tracing::debug!(%error, "another worker died at once; starting one more");
                     tries += 1;
                 }
@@ -212,7 +219,6 @@ impl Workers {
         let user = build_cache::Owner::of(served.owner.user.as_deref());
         worker.serve(id, user, connect_limit, served.away.longest());
         if let Some(checkpoint) = &mut served.checkpoint {
-            checkpoint.replaced.may_take(Instant::now());
             checkpoint.attempts = match served.worker.is_connected() {
                 true => 1,
                 false => checkpoint.attempts + 1,

@@ -85,6 +85,12 @@ fn checkpoint(stage: &Arc<Stage>) {
         return;
     };
     let most = stage.assignment().map_or(0, |of| of.checkpoint_bytes);
+    if most == 0 {
+        let keys = "`held` and `held_per_user` below [survival] in daemon.toml";
+        tracing::info!("the session has no checkpoints: the node has no memory for them ({keys})");
+        session.tell_parking(Parking::Unable);
+        return;
+    }
     let way = OfStage { stage, carrier };
     let turn = session.parking_turn();
     if stage.is_parked() {

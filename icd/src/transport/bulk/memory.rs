@@ -5,6 +5,7 @@
 //! directly between memory and socket or shared ring. Shorter rows are collected in a buffer.
 #![allow(unsafe_code)]
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::io;
 
 use causeway_lane::{Caching, Stream, piece};
@@ -96,10 +97,18 @@ impl HostRegion {
     /// As [`HostRegion::owned`], with zeros. `None` if there is not so much memory.
     pub(in crate::transport) fn zeroed(length: u64) -> Option<HostRegion> {
         let length = usize::try_from(length).ok()?;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(length).ok()?;
-        bytes.resize(length, 0);
-        HostRegion::owned(bytes)
+        let layout = Layout::array::<u8>(length).ok()?;
+        if length == 0 {
+            return HostRegion::owned(Vec::new());
+        }
+        // The kernel's fresh pages are zero, so much memory is touched only when it is written.
+        // SAFETY: the layout is not empty.
+        let bytes = unsafe { alloc_zeroed(layout) };
+        if bytes.is_null() {
+            return None;
+        }
+        // SAFETY: the global allocator gave these bytes with this layout, and all of them are set.
+        HostRegion::owned(unsafe { Vec::from_raw_parts(bytes, length, length) })
     }
 
     /// Copies the packed bytes `from..from + length` of another region with as many bytes to the same place here.

@@ -208,11 +208,18 @@ impl Core {
             true => again.limit / 4 * 5,
             false => again.limit,
         };
+        let why = match checkpoints.is_refused() {
+            true => {
+                "the log of its commands is full (`log` in servers.toml), and the node makes no checkpoints of the session \
+                 (its log says why)"
+            }
+            false => {
+                "the log of its commands is full (`log` in servers.toml), and the node can make no checkpoint now"
+            }
+        };
         drop(checkpoints);
         if bytes > most {
-            self.end_protection(
-                "the log of its commands is full (`log` in servers.toml), and the node can make no checkpoint now",
-            );
+            self.end_protection(why);
         }
     }
 

@@ -123,12 +123,17 @@ fn wait_until_quiet(shared: &Shared, way: &dyn Way, is_late: &dyn Fn() -> bool) 
 fn write(shared: &Shared, contents: &File, most: u64) -> Result<u64, String> {
     let state = state_of(shared)?;
     let bytes: u64 = state.1.iter().map(file::Part::size).sum();
-    if bytes > most {
-        return Err(format!(
-            "its memory has {bytes} bytes, and a checkpoint may have {most} (`held` below [survival] in daemon.toml)"
-        ));
-    }
+    let too_long = |bytes: u64| {
+        let limit = "`held` below [survival] in daemon.toml";
+        let why = format!("it takes at least {bytes} bytes, and may have {most} ({limit})");
+        if bytes > most { Err(why) } else { Ok(()) }
+    };
+    // Before anything is written: memory without its digests and the state.
+    too_long(bytes)?;
+    let io = |error: std::io::Error| error.to_string();
     file::write(contents, &state.0, &state.1).map_err(|error| error.to_string())?;
+    // The supervisor measures the file, too.
+    too_long(contents.metadata().map_err(io)?.len())?;
     Ok(shared.outbox.last_applied())
 }
 
