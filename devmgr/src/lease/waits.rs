@@ -2,7 +2,8 @@
 //!
 //! The proof of the times is in [`serving`](super::serving). The manager bases no decision on reasons or times. Invariant:
 //! a time is known only if every lease on open nodes has a time limit. It holds as long as the request could be served, the
-//! nodes stay, and they release units in time.
+//! nodes stay, and they release units in time. An older request that is away, or that a quota or a lack of devices keeps
+//! back, may still come before the head, and delay it.
 
 use std::collections::HashMap;
 
@@ -100,9 +101,11 @@ impl Manager {
         Span(timing.acknowledge.0.saturating_add(timing.repeat.0))
     }
 
-    /// Notes which request is the head now. Its time counts from the moment in which it becomes the head.
+    /// Notes which request is the head now. Its time counts from the first moment, while it is the head, in which every
+    /// lease has a time limit.
     pub(super) fn note_head(&mut self, head: Option<QueuePlace>) {
-        if self.head.map(|of| of.place) == head {
+        let is_known = self.head.is_none_or(|of| of.by.is_some());
+        if is_known && self.head.map(|of| of.place) == head {
             return;
         }
         let released = self.release_time();
