@@ -20,14 +20,18 @@ impl Manager {
     /// Returns why each request in the queue waits.
     #[must_use]
     pub fn reasons(&self) -> HashMap<LeaseId, Reasons> {
-        let reasons = self.reasons_of_first(usize::MAX).into_iter();
+        let reasons = self.reasons_of_first(usize::MAX, |_| true).into_iter();
         reasons
             .map(|(_, lease, reasons)| (lease, reasons))
             .collect()
     }
 
-    /// Why the oldest requests wait, at most `most`.
-    pub(super) fn reasons_of_first(&self, most: usize) -> Vec<(QueuePlace, LeaseId, Reasons)> {
+    /// Why those of the `most` oldest requests wait that are `wanted`.
+    pub(super) fn reasons_of_first(
+        &self,
+        most: usize,
+        wanted: impl Fn(&Waiting) -> bool,
+    ) -> Vec<(QueuePlace, LeaseId, Reasons)> {
         let order = self.queue.fair_order();
         let ranks: HashMap<QueuePlace, usize> = order.zip(0..).collect();
         let last_end = self.last_end();
@@ -39,6 +43,9 @@ impl Manager {
             // Only such requests come before others.
             if waiting.away.is_none() && !self.hopeless.contains_key(&place) {
                 *of_user += 1;
+            }
+            if !wanted(waiting) {
+                continue;
             }
             let ahead = ranks.get(&place).copied().unwrap_or(0);
             let mut of_request = self.reasons_of(place, waiting, own, ahead);
