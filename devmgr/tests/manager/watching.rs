@@ -31,7 +31,7 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> String {
 #[tokio::test]
 async fn health_and_counts_are_told_to_everyone_and_names_to_nobody() {
     let manager = Manager::start();
-    let _node = FakeNode::start(manager.address, 1, 2);
+    let node = FakeNode::start(manager.address, 1, 2);
     let mut ann = manager.user("ann").await;
     ann.see_nodes(1).await;
     ann.granted(request("1")).await;
@@ -63,6 +63,28 @@ async fn health_and_counts_are_told_to_everyone_and_names_to_nobody() {
     }
     assert!(!metrics.contains("ann") && !metrics.contains("node1"));
     assert!(get(manager.address, "/").await.starts_with("HTTP/1.1 404 "));
+    // The lease stays for a while. Its units are not among those of connected nodes any more.
+    drop(node);
+    let begin = Instant::now();
+    loop {
+        let metrics = get(manager.address, "/metrics").await;
+        let has = |line: &str| metrics.lines().any(|of| of == line);
+        if has("causeway_manager_nodes_connected 0") {
+            for line in [
+                "leases 1",
+                "units 0",
+                "units_leased 0",
+                "memory_leased_bytes 0",
+            ] {
+                assert!(
+                    has(&format!("causeway_manager_{line}")),
+                    "{line}: {metrics}"
+                );
+            }
+            break;
+        }
+        assert!(begin.elapsed() < AT_MOST, "the node is still connected");
+    }
 }
 
 #[tokio::test]
