@@ -117,7 +117,7 @@ impl Counters {
         );
         registry.register(
             "queue_wait_seconds",
-            "Time that requests were in the queue, however they left it",
+            "Time that requests were in the queue, until a lease, a refusal or their end; those served at once do not count",
             self.waits.clone(),
         );
     }
