@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_proto::control::{CardReading, ComputeMode, Inventory};
+use causeway_proto::VENDOR_NVIDIA;
+use causeway_proto::control::{CardReading, ComputeMode, Device, Inventory};
 use causeway_proto::request::answer_of;
 use causeway_proto::span::pause;
 use prost::Message;
@@ -32,8 +34,17 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 const PAUSES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 /// Query of `cl_khr_device_uuid`.
 const UUID: u32 = 0x106A;
+/// `CL_DEVICE_VENDOR_ID`.
+const VENDOR_ID: u32 = 0x1001;
 /// Longest answer of the measuring process, in bytes.
 const MAX_MEASURED: u64 = 1 << 16;
+
+/// The remark of a node whose process that reads cards has failed.
+const FAILED: &str = "CARDS: the process that reads NVIDIA's cards has failed, so their utilization and memory are unknown; \
+                      on the node, see the daemon's log, and whether nvidia-smi answers";
+/// The remark of a node with cards of NVIDIA's, none of which NVML knows.
+const MISSING: &str = "CARDS: NVML does not answer, so utilization, memory and compute mode of NVIDIA's cards are unknown; on \
+                       the node, install libnvidia-ml.so.1, a part of NVIDIA's driver (in a container: the capability `utility`)";
 
 /// The cards of the node. Clones share their state.
 #[derive(Clone)]
@@ -44,6 +55,8 @@ struct Inner {
     /// Locked while a question is under way.
     reader: tokio::sync::Mutex<Reader>,
     latest: parking_lot::Mutex<Option<Latest>>,
+    /// Whether the last question was not answered.
+    has_failed: AtomicBool,
     /// Bytes that a process takes of each card by itself.
     own: parking_lot::Mutex<BTreeMap<DeviceAt, u64>>,
 }
@@ -67,6 +80,7 @@ impl Cards {
             processes,
             reader: tokio::sync::Mutex::default(),
             latest: parking_lot::Mutex::default(),
+            has_failed: AtomicBool::new(false),
             own: parking_lot::Mutex::default(),
         }))
     }
@@ -106,6 +120,16 @@ impl Cards {
         self.0.latest.lock().as_ref().map(|of| of.at.elapsed())
     }
 
+    /// Returns the remark of a node that cannot read its cards, for tools.
+    pub(super) fn remark(&self, inventory: &Inventory) -> Option<String> {
+        if !cards(inventory).is_empty() {
+            let has_failed = self.0.has_failed.load(Ordering::Relaxed);
+            return has_failed.then(|| FAILED.to_owned());
+        }
+        let unknown = listed(inventory).filter(|(_, of)| is_card(of)).count();
+        (unknown > 0).then(|| MISSING.to_owned())
+    }
+
     /// Returns the bytes that a process takes of each card by itself, as far as they were measured.
     pub(super) fn own(&self) -> BTreeMap<DeviceAt, u64> {
         self.0.own.lock().clone()
@@ -142,12 +166,14 @@ impl Inner {
         match answered {
             Ok(figures) => {
                 reader.failures = 0;
+                self.has_failed.store(false, Ordering::Relaxed);
                 *self.latest.lock() = Some(Latest {
                     at: Instant::now(),
                     figures,
                 });
             }
             Err(error) => {
+                self.has_failed.store(true, Ordering::Relaxed);
                 let pause = pause(PAUSES, reader.failures);
                 reader.failures = reader.failures.saturating_add(1);
                 reader.start_at = Some(Instant::now() + pause);
@@ -215,6 +241,13 @@ impl Inner {
         });
         Ok(own.collect())
     }
+}
+
+/// Returns whether the library could know a device: a card of NVIDIA's has a UUID.
+fn is_card(device: &Device) -> bool {
+    let vendor = answer_of(&device.info, VENDOR_ID).and_then(|answer| answer.try_into().ok());
+    let is_nvidia = vendor.map(u32::from_le_bytes).map(u64::from) == Some(VENDOR_NVIDIA);
+    is_nvidia && answer_of(&device.info, UUID).is_some()
 }
 
 /// Returns the cards that the library knows. The probe has asked it for their modes.

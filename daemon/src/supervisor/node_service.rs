@@ -130,6 +130,7 @@ impl Node for NodeService {
             (inventory.own_sessions, inventory.own_away) = (count(own.sessions), count(own.away));
             // The start of a program must not wait for cards.
             inventory.uses = self.readiness.uses(Duration::ZERO).await;
+            inventory.remarks.extend(self.readiness.cards_remark());
         }
         Ok(Response::new(match &self.managed {
             None => inventory,

@@ -95,6 +95,11 @@ impl Readiness {
             .collect()
     }
 
+    /// Returns the remark of a node that cannot read its cards, for tools.
+    pub(super) fn cards_remark(&self) -> Option<String> {
+        self.cards.remark(&self.inventory.latest().inventory)
+    }
+
     /// Measures what a process takes of each card by itself.
     pub(super) async fn measure(&self, known: &Known) {
         let limit = self

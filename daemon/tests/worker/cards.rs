@@ -34,6 +34,13 @@ fn usage(daemon: &Daemon) -> DeviceUse {
     usage
 }
 
+/// What the node says about cards that it cannot read.
+fn remarks(daemon: &Daemon) -> Vec<String> {
+    let mut remarks = daemon.inventory().remarks;
+    remarks.retain(|of| of.starts_with("CARDS:"));
+    remarks
+}
+
 /// Waits until a line of the metrics is there.
 fn until_told(daemon: &Daemon, line: &str) {
     eventually(line, || {
@@ -66,6 +73,7 @@ fn a_card_is_seen_and_what_a_process_takes_of_it() {
     };
     assert_eq!(usage.card, Some(reading));
     assert_eq!((usage.context_memory, usage.busy_ns), (Some(530 * MIB), 0));
+    assert_eq!(remarks(&daemon), [""; 0]);
 }
 
 #[test]
@@ -76,6 +84,10 @@ fn a_driver_without_the_library_is_served_as_before() {
         &[],
     );
     assert_eq!(usage(&daemon), DeviceUse::default());
+    let [remark] = &remarks(&daemon)[..] else {
+        panic!("one remark");
+    };
+    assert!(remark.contains("install libnvidia-ml.so.1"), "{remark}");
     let metrics = daemon.metrics();
     assert!(
         !metrics.contains("causeway_device_utilization"),
@@ -100,6 +112,8 @@ fn a_library_that_crashes_harms_nobody() {
         );
         assert_eq!(usage(&daemon).card, Some(CardReading::default()));
     }
+    let remark = eventually("a remark", || remarks(&daemon).pop());
+    assert!(remark.contains("has failed"), "{remark}");
     let mut session = daemon.session();
     let context = session.context();
     let queue = session.queue(context, 0);

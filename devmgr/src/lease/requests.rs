@@ -572,13 +572,15 @@ impl Manager {
             self.reasons_due = self.now.after(Span(next));
         }
         let mut reasons = BTreeMap::new();
-        for (place, _, of) in self.reasons_of_first(MOST_EXPLAINED) {
+        // Each explanation may compare the quotas of several groups.
+        let wanted = |of: &Waiting| is_due || of.told_reasons.is_none();
+        for (place, _, of) in self.reasons_of_first(MOST_EXPLAINED, wanted) {
             let Some(waiting) = self.queue.get_mut(place) else {
                 continue;
             };
             let now = of.without_times();
             let is_new = waiting.told_reasons.as_ref() != Some(&now);
-            if is_new && (is_due || waiting.told_reasons.is_none()) {
+            if is_new {
                 waiting.told_reasons = Some(now);
                 reasons.insert(place, of);
             }

@@ -2,7 +2,8 @@
 //!
 //! The proof of the times is in [`serving`](super::serving). The manager bases no decision on reasons or times. Invariant:
 //! a time is known only if every lease on open nodes has a time limit. It holds as long as the request could be served, the
-//! nodes stay, and they release units in time.
+//! nodes stay, and they release units in time. An older request that is away, or that a quota or a lack of devices keeps
+//! back, may still come before the head, and delay it.
 
 use std::collections::HashMap;
 
@@ -19,14 +20,18 @@ impl Manager {
     /// Returns why each request in the queue waits.
     #[must_use]
     pub fn reasons(&self) -> HashMap<LeaseId, Reasons> {
-        let reasons = self.reasons_of_first(usize::MAX).into_iter();
+        let reasons = self.reasons_of_first(usize::MAX, |_| true).into_iter();
         reasons
             .map(|(_, lease, reasons)| (lease, reasons))
             .collect()
     }
 
-    /// Why the oldest requests wait, at most `most`.
-    pub(super) fn reasons_of_first(&self, most: usize) -> Vec<(QueuePlace, LeaseId, Reasons)> {
+    /// Why those of the `most` oldest requests wait that are `wanted`.
+    pub(super) fn reasons_of_first(
+        &self,
+        most: usize,
+        wanted: impl Fn(&Waiting) -> bool,
+    ) -> Vec<(QueuePlace, LeaseId, Reasons)> {
         let order = self.queue.fair_order();
         let ranks: HashMap<QueuePlace, usize> = order.zip(0..).collect();
         let last_end = self.last_end();
@@ -38,6 +43,9 @@ impl Manager {
             // Only such requests come before others.
             if waiting.away.is_none() && !self.hopeless.contains_key(&place) {
                 *of_user += 1;
+            }
+            if !wanted(waiting) {
+                continue;
             }
             let ahead = ranks.get(&place).copied().unwrap_or(0);
             let mut of_request = self.reasons_of(place, waiting, own, ahead);
@@ -100,9 +108,11 @@ impl Manager {
         Span(timing.acknowledge.0.saturating_add(timing.repeat.0))
     }
 
-    /// Notes which request is the head now. Its time counts from the moment in which it becomes the head.
+    /// Notes which request is the head now. Its time counts from the first moment, while it is the head, in which every
+    /// lease has a time limit.
     pub(super) fn note_head(&mut self, head: Option<QueuePlace>) {
-        if self.head.map(|of| of.place) == head {
+        let is_known = self.head.is_none_or(|of| of.by.is_some());
+        if is_known && self.head.map(|of| of.place) == head {
             return;
         }
         let released = self.release_time();

@@ -335,6 +335,33 @@ pub(crate) enum News {
     Replaced,
 }
 
+impl News {
+    /// Takes over the reasons of the report that this one replaces, which may not have been read. A report without
+    /// reasons means that they have not changed.
+    fn keep_reasons(&mut self, replaced: &mut News) {
+        if let News::Waiting { reasons, .. } = self
+            && reasons.is_none()
+            && let News::Waiting {
+                reasons: earlier, ..
+            } = replaced
+        {
+            *reasons = earlier.take();
+        }
+    }
+
+    /// Drops reasons that the stream has told already. Later reports keep them, because they may not have been read.
+    pub(crate) fn drop_told_reasons(&mut self, told: &mut Option<Box<Reasons>>) {
+        if let News::Waiting { reasons, .. } = self
+            && reasons.is_some()
+        {
+            match reasons == told {
+                true => *reasons = None,
+                false => told.clone_from(reasons),
+            }
+        }
+    }
+}
+
 /// A stream that reports on a request.
 #[derive(Debug)]
 pub(crate) struct Watcher {
@@ -360,12 +387,56 @@ impl Watcher {
         (watcher, heard)
     }
 
-    pub(crate) fn tell(&self, news: News) {
-        self.news.send_replace(news);
+    pub(crate) fn tell(&self, mut news: News) {
+        self.news.send_modify(|now| {
+            news.keep_reasons(now);
+            *now = news;
+        });
     }
 
     /// Whether the stream is closed.
     pub(crate) fn is_gone(&self) -> bool {
         self.news.is_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Shown;
+
+    #[test]
+    fn reasons_that_were_not_read_stay_with_the_next_report_and_are_told_once() {
+        let caller = Caller {
+            user: "ann".into(),
+            groups: Vec::new(),
+            admin: false,
+            node: false,
+            shown: Shown::Word,
+            until: None,
+        };
+        let (watcher, mut heard) = Watcher::new(caller, true);
+        let report = |position, reasons: Option<Reasons>| News::Waiting {
+            position,
+            of: 3,
+            shortfall: None,
+            reasons: reasons.map(Box::new),
+        };
+        let mut told = None;
+        let mut hear = || {
+            let mut news = heard.borrow_and_update().clone();
+            news.drop_told_reasons(&mut told);
+            match news {
+                News::Waiting {
+                    position, reasons, ..
+                } => (position, reasons.is_some()),
+                other => panic!("{other:?}"),
+            }
+        };
+        watcher.tell(report(3, Some(Reasons::default())));
+        watcher.tell(report(2, None));
+        assert_eq!(hear(), (2, true));
+        watcher.tell(report(1, None));
+        assert_eq!(hear(), (1, false));
     }
 }

@@ -336,6 +336,7 @@ impl Following {
         mut heard: watch::Receiver<News>,
         told: mpsc::Sender<Result<Progress, Status>>,
     ) {
+        let mut told_reasons = None;
         loop {
             tokio::select! {
                 // The owner has dropped the watcher without a last word: this manager leads no longer, or ends.
@@ -345,7 +346,8 @@ impl Following {
                 },
                 () = told.closed() => break,
             }
-            let news = heard.borrow_and_update().clone();
+            let mut news = heard.borrow_and_update().clone();
+            news.drop_told_reasons(&mut told_reasons);
             if let (News::Refused(_), Some(refusals)) = (&news, &self.refusals) {
                 refusals.count();
             }

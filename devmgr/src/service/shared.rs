@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningManager, CannotStart> {
     // Bound before the candidate begins, because its address may have a port that is chosen only now.
     let (standing, stands) = watch::channel(Standing::default());
-    let surroundings = Surroundings::watch(etcd.clone(), stands.clone());
+    let surroundings = Surroundings::watch(etcd.access().clone(), stands.clone());
     let (mut port, bound) = Port::open(settings, Some(surroundings)).await?;
     let address = reached_at(settings, &bound.addresses);
     port.advertise(address.clone());

@@ -1,25 +1,30 @@
 //! The other managers and etcd's members, counted for metrics.
 //!
-//! A task asks etcd now and then, whoever leads. A request for metrics asks nobody. Invariant: counts that etcd has not
-//! confirmed for a while are not shown.
+//! A task asks etcd now and then, whoever leads, while something reads the metrics. A request for metrics waits for nobody.
+//! Invariants: counts that etcd has not confirmed for a while are not shown. The task shares no connection, and no choice
+//! of a member, with the manager's other calls.
 
 use std::time::{Duration, Instant};
 
 use causeway_serving::exposition::{ConstGauge, Registry};
 use tokio::sync::watch;
 
-use crate::etcd::{Etcd, Member, Registration, Standing, managers, members};
+use crate::etcd::{Access, Etcd, Member, Registration, Standing, managers, members};
 
 /// Pause between two questions.
 const EVERY: Duration = Duration::from_secs(10);
 /// Age from which counts are not shown.
 const OLD: Duration = Duration::from_secs(60);
+/// Time after a request for metrics in which another one is expected.
+const READ_AGAIN: Duration = Duration::from_secs(60);
 
 /// What a manager knows of the others. Clones share it.
 #[derive(Clone)]
 pub(super) struct Surroundings {
     pub(super) standing: watch::Receiver<Standing>,
     counted: watch::Receiver<Option<(Instant, Counted)>>,
+    /// When the metrics were read last.
+    read: watch::Sender<Option<Instant>>,
 }
 
 /// The managers and members, as etcd answered.
@@ -45,13 +50,19 @@ impl Counted {
 }
 
 impl Surroundings {
-    /// Begins to ask etcd. The task ends when nobody has a clone of this any more.
-    pub(super) fn watch(etcd: Etcd, standing: watch::Receiver<Standing>) -> Surroundings {
+    /// Starts the task, which asks once something reads the metrics. It ends when nobody has a clone of this any more.
+    pub(super) fn watch(access: Access, standing: watch::Receiver<Standing>) -> Surroundings {
+        let etcd = Etcd::new(access);
         let (count, counted) = watch::channel(None);
+        let (read, mut reading) = watch::channel(None::<Instant>);
         let stands = standing.clone();
         tokio::spawn(async move {
             let counting = async {
-                loop {
+                while reading
+                    .wait_for(|at| is_read(*at, Instant::now()))
+                    .await
+                    .is_ok()
+                {
                     let found = managers(&etcd).await.ok();
                     let members = members(&etcd).await;
                     let leader = stands.borrow().leader.clone();
@@ -65,11 +76,16 @@ impl Surroundings {
                 () = count.closed() => {}
             }
         });
-        Surroundings { standing, counted }
+        Surroundings {
+            standing,
+            counted,
+            read,
+        }
     }
 
-    /// Adds the counts to the metrics.
+    /// Adds the counts to the metrics. The first request for metrics, after a pause, finds none.
     pub(super) fn tell(&self, registry: &mut Registry) {
+        self.read.send_replace(Some(Instant::now()));
         let mut add = |name, help, value: u64| {
             registry.register(name, help, ConstGauge::new(value));
         };
@@ -91,9 +107,47 @@ impl Surroundings {
     }
 }
 
+/// Whether something reads the metrics, which were read last at this time.
+fn is_read(last: Option<Instant>, now: Instant) -> bool {
+    last.is_some_and(|last| now.saturating_duration_since(last) < READ_AGAIN)
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::time::Span;
+
+    #[test]
+    fn metrics_are_read_until_a_minute_after_the_last_time() {
+        let begin = Instant::now();
+        assert!(!is_read(None, begin));
+        assert!(is_read(Some(begin), begin + READ_AGAIN / 2));
+        assert!(!is_read(Some(begin), begin + READ_AGAIN));
+    }
+
+    #[tokio::test]
+    async fn etcd_is_asked_once_something_reads_the_metrics() {
+        let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let access = Access {
+            endpoints: vec![format!("http://{}", member.local_addr().unwrap())],
+            prefix: "/test/".to_owned(),
+            tls: None,
+            login: None,
+            ttl: Span::seconds(2),
+        };
+        let (_standing, stands) = watch::channel(Standing::default());
+        let surroundings = Surroundings::watch(access, stands);
+        // Enough turns for the task to connect, if it did.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let asked = tokio::time::timeout(Duration::ZERO, member.accept()).await;
+        assert!(asked.is_err(), "asked before the metrics are read");
+        surroundings.tell(&mut Registry::default());
+        member.accept().await.unwrap();
+    }
 
     #[test]
     fn standbys_are_the_managers_that_could_lead_and_do_not() {
@@ -103,7 +157,7 @@ mod tests {
             schema: 1,
             since_unix_ms: 0,
             problem: problem.to_owned(),
-            dashboard: Default::default(),
+            dashboard: String::new(),
         };
         let managers = [
             manager("m1:7078", ""),

@@ -117,7 +117,7 @@ impl Counters {
         );
         registry.register(
             "queue_wait_seconds",
-            "Time that requests were in the queue, however they left it",
+            "Time that requests were in the queue, until a lease, a refusal or their end; those served at once do not count",
             self.waits.clone(),
         );
     }
@@ -255,13 +255,16 @@ fn gauges(sight: &Sight<'_>) -> Registry {
     let devices = connected().map(|node| node.devices.len()).sum();
     let units = connected().flat_map(|node| &node.devices);
     let units = units.map(|of| usize::from(of.shares)).sum();
-    let leased = book.leases.values().flat_map(|row| &row.units);
-    let leased = leased.map(|(_, units)| units.len()).sum();
+    // As for the devices, so that the units leased are a part of the units.
+    let of_leases = || {
+        let of_leases = book.leases.values().flat_map(|row| &row.units);
+        of_leases.filter(|(node, _)| book.connected.contains_key(node))
+    };
+    let leased = of_leases().map(|(_, units)| units.len()).sum();
     let memory: u64 = connected()
         .flat_map(|node| &node.devices)
         .fold(0, |sum, of| sum.saturating_add(of.memory));
-    let of_leases = book.leases.values().flat_map(|row| &row.units);
-    let leased_memory = of_leases
+    let leased_memory = of_leases()
         .flat_map(|(_, units)| units)
         .fold(0_u64, |sum, of| sum.saturating_add(of.memory));
     let mut registry = Registry::with_prefix("causeway_manager");
@@ -274,7 +277,11 @@ fn gauges(sight: &Sight<'_>) -> Registry {
         ),
         ("devices", "Devices of connected nodes", devices),
         ("units", "Their units: devices, or shares of them", units),
-        ("units_leased", "Units in leases and reservations", leased),
+        (
+            "units_leased",
+            "Those of these units that are in leases and reservations",
+            leased,
+        ),
         ("leases", "Leases and reservations", book.leases.len()),
         (
             "requests_waiting",
@@ -292,7 +299,7 @@ fn gauges(sight: &Sight<'_>) -> Registry {
         ),
         (
             "memory_leased_bytes",
-            "Memory of the units in leases and reservations",
+            "Memory of the units of connected nodes in leases and reservations",
             leased_memory,
         ),
     ] {

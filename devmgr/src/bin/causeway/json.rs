@@ -82,7 +82,8 @@ pub(crate) enum Step {
         waiting: u32,
         /// The devices that the request lacks, regardless of other requests.
         lack: Option<String>,
-        /// Why the request waits, as `causeway queue` says it. `null`: not told yet, or told less than 10 s ago.
+        /// Why the request waits, as `causeway queue` says it. `null`: unknown yet, unchanged, or changed less than 10 s after
+        /// the last report of a reason.
         why: Option<String>,
     },
     /// A connection was lost and is retried: to the manager, where the request keeps its place for a while, or of one of

@@ -145,25 +145,34 @@ impl Progress {
         }
     }
 
-    /// Reports an event as JSON. One about the wait is reported again when a withheld reason is due.
+    /// Reports an event as JSON.
     fn say_json(&mut self, mut step: Step) {
+        if self.is_news(&mut step) {
+            say!("{}", serde_json::json!(step));
+        }
+    }
+
+    /// Whether an event is reported. One about the wait is reported again when a withheld reason is due, which is added.
+    fn is_news(&mut self, step: &mut Step) -> bool {
+        // Readers of the break must learn that the request waits again.
+        if let Step::Away { server: None, .. } = step {
+            self.waiting = None;
+        }
         if let Step::Waiting {
             request,
             position,
             waiting,
             lack,
             why,
-        } = &mut step
+        } = step
         {
             let now = (request.clone(), *position, *waiting, lack.clone());
             *why = self.why.due(self.since.elapsed());
             let is_new = self.waiting.as_ref() != Some(&now);
             self.waiting = Some(now);
-            if !is_new && why.is_none() {
-                return;
-            }
+            return is_new || why.is_some();
         }
-        say!("{}", serde_json::json!(step));
+        true
     }
 
     /// Reports why the request waits, if that is due.
@@ -226,6 +235,31 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_is_reported_again_after_a_break() {
+        let mut progress = Progress::new(true);
+        let wait = || Step::Waiting {
+            request: "1".to_owned(),
+            position: 2,
+            waiting: 3,
+            lack: None,
+            why: None,
+        };
+        let away = |server: Option<&str>| Step::Away {
+            server: server.map(str::to_owned),
+            pid: None,
+            session: None,
+            reason: "no answer".to_owned(),
+        };
+        assert!(progress.is_news(&mut wait()));
+        assert!(!progress.is_news(&mut wait()));
+        assert!(progress.is_news(&mut away(Some("n:1"))));
+        assert!(!progress.is_news(&mut wait()));
+        assert!(progress.is_news(&mut away(None)));
+        assert!(progress.is_news(&mut wait()));
+        assert!(!progress.is_news(&mut wait()));
+    }
 
     #[test]
     fn a_reason_is_said_at_once_and_a_changed_one_after_ten_seconds() {

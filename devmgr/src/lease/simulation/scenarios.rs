@@ -186,6 +186,22 @@ fn the_time_of_the_service_is_told_where_limits_bound_it() {
 }
 
 #[test]
+fn the_head_gets_a_time_once_the_last_lease_without_a_limit_is_over() {
+    let mut world = gpus(&[2]);
+    world.ask(0, "1", Some(Span::seconds(300)));
+    let unlimited = world.ask(1, "1", None);
+    let large = world.ask(2, "2", None);
+    let is_told = |world: &World| {
+        let reason = world.manager.reasons()[&large].to_string();
+        reason.contains("served in ")
+    };
+    world.live(40);
+    assert!(!is_told(&world));
+    world.give_back(unlimited);
+    assert!(is_told(&world));
+}
+
+#[test]
 fn reasons_are_told_once_to_each_stream_and_changed_ones_now_and_then() {
     let mut world = gpus(&[1]);
     let holder = world.ask(0, "1", None);

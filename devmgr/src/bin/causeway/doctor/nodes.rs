@@ -124,26 +124,27 @@ fn keeps(server: &ServerSettings, limit: Duration) -> Option<Finding> {
     })
 }
 
-/// A finding for a card of NVIDIA's of which figures are missing in `causeway devices` and `causeway top`.
-fn figures(address: &str, device: &DeviceReport) -> Option<Finding> {
-    let usage = device.usage.as_ref()?;
-    if device.platform != NVIDIA {
-        return None;
-    }
-    let name = &device.name;
-    match (usage.utilization_percent, usage.memory_used_bytes) {
-        (Some(_), _) => None,
-        (None, Some(_)) => Some(Finding::note(
-            "node's cards",
-            format!("{address}: the driver tells no utilization of {name}"),
-            "none is needed: NVML tells none of parts of a card (MIG, virtual cards)",
-        )),
-        (None, None) => Some(Finding::note(
-            "node's cards",
-            format!("{address}: NVML tells neither utilization nor memory of {name}"),
-            "on the node, install libnvidia-ml.so.1, a part of NVIDIA's driver; a container needs the capability `utility`",
-        )),
-    }
+/// A finding for those cards of NVIDIA's whose utilization is missing in `causeway devices` and `causeway top`. The node
+/// itself remarks that it cannot read cards: its first answer has no figures, because it does not wait for them.
+fn figures(address: &str, devices: &[DeviceReport]) -> Option<Finding> {
+    let is_partial = |device: &&DeviceReport| {
+        let usage = device.usage.as_ref();
+        device.platform == NVIDIA
+            && usage.is_some_and(|of| {
+                of.utilization_percent.is_none() && of.memory_used_bytes.is_some()
+            })
+    };
+    let partial: Vec<_> = devices.iter().filter(is_partial).collect();
+    let first = partial.first()?;
+    let names = match partial.len() {
+        1 => first.name.clone(),
+        count => format!("{count} cards, such as {}", first.name),
+    };
+    Some(Finding::note(
+        "node's cards",
+        format!("{address}: the driver tells no utilization of {names}"),
+        "none is needed: NVML tells none of parts of a card (MIG, virtual cards)",
+    ))
 }
 
 /// A finding for a node's remark. Its cure is the part behind the last semicolon.
@@ -188,8 +189,7 @@ pub(super) fn nodes(settings: &Settings) -> Vec<Finding> {
                     format!("this side is {ours}; the versions are compatible, but install the same one on both"),
                 )
             });
-            let devices = node.devices.iter();
-            findings.extend(devices.filter_map(|device| figures(&node.address, device)));
+            findings.extend(figures(&node.address, &node.devices));
             let remarks = node.remarks.iter();
             findings.extend(remarks.map(|text| remark(&node.address, text)));
             findings.extend(node.problems.into_iter().map(|problem| {
@@ -231,7 +231,7 @@ mod tests {
             memory_bytes: 1,
             usage,
         };
-        let said = |platform, usage| figures("n:1", &device(platform, usage));
+        let said = |platform, usage| figures("n:1", &[device(platform, usage)]);
         let usage = |utilization_percent, memory_used_bytes| {
             Some(DeviceUsage {
                 utilization_percent,
@@ -243,17 +243,20 @@ mod tests {
         assert!(said("Portable Computing Language", usage(None, None)).is_none());
         // The daemon is older, or hides its devices.
         assert!(said(NVIDIA, None).is_none());
-        let missing = said(NVIDIA, usage(None, None)).unwrap();
-        assert!(
-            missing
-                .found
-                .contains("NVML tells neither utilization nor memory of H200")
-        );
+        // The node has not read its cards yet, or says itself that it cannot.
+        assert!(said(NVIDIA, usage(None, None)).is_none());
         let part = said(NVIDIA, usage(None, Some(1))).unwrap();
         assert!(
             part.found
                 .contains("the driver tells no utilization of H200")
         );
+        let parts = || device(NVIDIA, usage(None, Some(1)));
+        let all = figures(
+            "n:1",
+            &[parts(), device(NVIDIA, usage(Some(0), Some(1))), parts()],
+        );
+        let all = all.unwrap();
+        assert!(all.found.ends_with("of 2 cards, such as H200"), "{all:?}");
     }
 
     #[test]
