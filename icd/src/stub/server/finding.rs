@@ -17,7 +17,7 @@ use causeway_discovery::{Found, Interfaces, NodeId, Run};
 use causeway_proto::span::pause;
 use parking_lot::Mutex;
 
-use crate::config::remembered::{NodeMemory, RememberedNode};
+use crate::config::remembered::{BadMemory, NodeMemory, RememberedNode};
 use crate::config::{MOST_ADDRESSES, ServerSettings, Settings};
 use crate::thread::{self, Stack};
 use crate::transport::finder::{Finder, Snapshot};
@@ -26,11 +26,13 @@ use crate::transport::{self, ENUMERATION_LIMIT, Node, Reply, Target};
 /// Pauses before a node that did not answer is dialled again: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Time for dialling that is left to a call, however long announcements took.
-const LEAST: Duration = Duration::from_millis(200);
+pub(super) const LEAST: Duration = Duration::from_millis(200);
 /// Time for dialling remembered nodes. The rest of the second is for those that are found.
 const RECALL_LIMIT: Duration = Duration::from_millis(800);
 /// Most nodes that one call dials.
 const MOST: usize = 64;
+/// Most claims that are kept because they were dialled in vain.
+const MOST_FAILED: usize = 1024;
 /// Remembered nodes stand for any run of theirs.
 const ANY_RUN: Run = [0; 8];
 
@@ -47,8 +49,12 @@ pub(in crate::stub) struct Finding {
     failed: Mutex<HashMap<Claim, Failed>>,
     /// The nodes that were remembered when the first call asked for them.
     remembered: OnceLock<Vec<RememberedNode>>,
-    /// Whether a problem with the file of remembered nodes has been reported.
+    /// Whether it has been reported that the file of remembered nodes cannot be read.
     has_warned: AtomicBool,
+    /// Whether it has been logged that the file cannot be written.
+    has_failed_to_write: AtomicBool,
+    /// Used nodes that are not in the file yet, because other programs write it.
+    pending: Mutex<Vec<RememberedNode>>,
 }
 
 /// A node that has answered, or why it has not.
@@ -56,6 +62,15 @@ pub(in crate::stub) struct Answered {
     claim: Claim,
     pub(in crate::stub) target: Target,
     pub(in crate::stub) reply: Reply,
+}
+
+impl Answered {
+    /// The node as messages name it.
+    pub(in crate::stub) fn shown(&self) -> String {
+        let server = &self.target.server;
+        let name = server.name.as_deref().unwrap_or_default();
+        format!("{name} ({})", server.address)
+    }
 }
 
 /// Remembered nodes that are being dialled.
@@ -79,6 +94,8 @@ impl Finding {
             failed: Mutex::default(),
             remembered: OnceLock::new(),
             has_warned: AtomicBool::new(false),
+            has_failed_to_write: AtomicBool::new(false),
+            pending: Mutex::default(),
         }
     }
 
@@ -126,13 +143,29 @@ impl Finding {
         self.answers(recalling.due, replies)
     }
 
-    /// Remembers nodes that are used: their names, uuids and addresses. A problem is reported once.
-    pub(in crate::stub) fn remember(&self, used: &[RememberedNode]) {
+    /// Remembers nodes that are used: their names, uuids and addresses. If other programs write the file, the next call tries
+    /// it again.
+    pub(in crate::stub) fn remember(&self, used: Vec<RememberedNode>) {
         let Some(memory) = &self.settings.discovery.memory else {
             return;
         };
-        if let (false, Err(error)) = (used.is_empty(), memory.remember(used)) {
-            self.warn(&format!("found nodes are not remembered: {error}"));
+        let mut pending = self.pending.lock();
+        pending.retain(|of| used.iter().all(|node| node.uuid != of.uuid));
+        pending.extend(used);
+        if pending.is_empty() {
+            return;
+        }
+        match memory.remember(&pending) {
+            Err(error @ BadMemory::Busy(_)) => tracing::debug!("{error}"),
+            outcome => {
+                pending.clear();
+                // A home that is read-only is nothing to report in every program.
+                if let Err(error) = outcome
+                    && !self.has_failed_to_write.swap(true, Ordering::Relaxed)
+                {
+                    tracing::debug!("found nodes are not remembered: {error}");
+                }
+            }
         }
     }
 
@@ -166,6 +199,7 @@ impl Finding {
             // The session may have gone on at a known address meanwhile.
             let is_away = node.live_session().is_some_and(|session| session.is_away());
             if let Some((uuid, server)) = moved.filter(|_| is_away) {
+                remember_moved(settings, &uuid, &server);
                 let server = before(server, &node.target().server);
                 node.move_to(uuid, server);
             }
@@ -218,18 +252,20 @@ impl Finding {
         answers
     }
 
-    /// Reports that a node that has answered and the one in use are copies of one machine. The node is not dialled for a
-    /// while.
-    pub(in crate::stub) fn set_aside(&self, copy: &Answered, used: &str) {
+    /// Reports, once and with this text, why a node that has answered is not used. The node is not dialled for a while.
+    pub(in crate::stub) fn set_aside(&self, answered: &Answered, text: &str) {
         let of = Failed {
             times: u32::MAX,
             not_before: Some(Instant::now() + PAUSES.1),
         };
-        let before = self.failed.lock().insert(copy.claim.clone(), of);
-        if before.is_none() {
-            let name = copy.target.server.name.as_deref().unwrap_or_default();
-            let other = format!("{name} ({})", copy.target.server.address);
-            tracing::warn!("{}", transport::copied(used, &other));
+        let mut failed = self.failed.lock();
+        let is_known = failed.contains_key(&answered.claim);
+        if is_known || failed.len() < MOST_FAILED {
+            failed.insert(answered.claim.clone(), of);
+        }
+        drop(failed);
+        if !is_known {
+            tracing::warn!("{text}");
         }
     }
 
@@ -299,7 +335,7 @@ impl Finding {
         let name = &claim.0;
         tracing::debug!("found node {name} did not answer: {error}");
         // Strangers may make up claims, so the table is bounded.
-        if failed.len() < 1024 || failed.contains_key(claim) {
+        if failed.len() < MOST_FAILED || failed.contains_key(claim) {
             let of = failed.entry(claim.clone()).or_default();
             of.not_before = Some(now + pause(PAUSES, of.times));
             of.times = of.times.saturating_add(1);
@@ -339,6 +375,19 @@ fn moved(
     let run = (&inventory.run[..], is_announced);
     let server = elsewhere(&known.server, run, answers.collect())?;
     Some((uuid, server))
+}
+
+/// Remembers where a node is now.
+fn remember_moved(settings: &Settings, uuid: &[u8], server: &ServerSettings) {
+    if let (Some(memory), Some(name), Ok(uuid)) =
+        (&settings.discovery.memory, &server.name, uuid.try_into())
+    {
+        let addresses = server.addresses().cloned().collect();
+        let node = RememberedNode::used_now(name.clone(), uuid, addresses);
+        if let Err(error) = memory.remember(&[node]) {
+            tracing::debug!("the new address of {name} is not remembered: {error}");
+        }
+    }
 }
 
 /// Where a node answers, if it answers at no known address. `run` is the known start, and whether an announcement has it: then
