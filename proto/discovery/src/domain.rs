@@ -145,6 +145,12 @@ impl Browser {
         self.has_heard
     }
 
+    /// Whether every question was answered.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.questions.values().all(|of| of.is_answered)
+    }
+
     /// Takes a packet of the server with this number. What the answer names is asked for next.
     pub fn hear(
         &mut self,

@@ -87,6 +87,7 @@ fn a_node_is_found_by_the_records_of_its_domain() {
         ]
     );
     assert_eq!(browser.next(now), None);
+    assert!(browser.is_complete());
     let found = browser.found();
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].name.as_str(), found[0].port), ("gpu1", 7079));
@@ -176,7 +177,7 @@ fn silent_and_failing_servers_are_followed_by_the_next() {
     }
     assert_eq!(servers, [0, 1, 0, 1]);
     assert_eq!(now, begun + AGAIN_AFTER * 4);
-    assert!(!browser.has_heard());
+    assert!(!browser.has_heard() && !browser.is_complete());
     let mut failing = self::browser(2, begun);
     let first = failing.poll(begun).remove(0);
     let failure = answer(&first.bytes, |message| {
