@@ -44,24 +44,18 @@ fn a_session_stays_after_a_short_cut_though_its_node_announces_a_dead_address() 
     let file = std::fs::File::create(&log).expect("a file");
     let lines = tracing_subscriber::fmt().with_writer(std::sync::Mutex::new(file));
     lines.with_ansi(false).init();
-    for host in network.hosts() {
-        // A bridge has a carrier only with something that is plugged in.
-        for command in [
-            "link add docker0 type bridge",
-            "link add plug type veth peer name container",
-            "link set plug master docker0",
-            "address add 172.17.0.1/16 dev docker0",
-            "link set docker0 up",
-            "link set plug up",
-            "link set container up",
-        ] {
-            let output = host.command("ip").args(command.split(' ')).output();
-            assert!(output.expect("ip runs").status.success(), "{command}");
-        }
+    // A second address of the node, which the client cannot reach.
+    for (number, command) in [
+        (1, "address add 10.79.0.77/16 dev eth0"),
+        (0, "route add blackhole 10.79.0.77/32"),
+    ] {
+        let mut ip = network.host(number).command("ip");
+        let output = ip.args(command.split(' ')).output();
+        assert!(output.expect("ip runs").status.success(), "{command}");
     }
     let _daemon = announced(network.host(1), "A", &certificates.flags("gpu1"));
     let found = heard(network.host(0), &["gpu1"]);
-    let dead = std::net::Ipv4Addr::new(172, 17, 0, 1);
+    let dead = std::net::Ipv4Addr::new(10, 79, 0, 77);
     let is_dead = |of: &causeway_discovery::Place| of.address == dead && of.is_on_link;
     assert!(found[0].places.iter().any(is_dead), "{found:?}");
     let text = || std::fs::read_to_string(&log).expect("the log");
