@@ -62,8 +62,8 @@ typedef cl_uint cl_server_info;
 /* char[]: its display name from the configuration, else the name that the server reports. */
 #define CL_SERVER_NAME_WWU                       0x57575501
 /*
- * cl_uchar[16]: identifies the server, whatever its address. It stays when causewayd is restarted, unless causewayd
- * has no folder for its state.
+ * cl_uchar[16]: identifies the server, whatever its address. It stays when causewayd is restarted. Exceptions: a private
+ * causewayd, one without a folder for its state, and a second one that uses the same folder.
  */
 #define CL_SERVER_UUID_WWU                       0x57575502
 /* char[]: the version of its causewayd. */

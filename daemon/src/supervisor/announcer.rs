@@ -199,8 +199,8 @@ fn order(
     let txt = said.to_txt().into_iter();
     Some(Order {
         name: announce.name.clone(),
-        // Unique, so that no other responder of this host, such as avahi, answers for it.
-        host: format!("causeway-{}", identity.uuid.simple()),
+        // Unique, so that no other responder, such as avahi or a copy of this machine, answers for it.
+        host: format!("causeway-{:016x}", u64::from_be_bytes(identity.run)),
         port,
         has_v6: addresses.iter().any(IpAddr::is_ipv6),
         addresses: if is_everywhere { Vec::new() } else { addresses },

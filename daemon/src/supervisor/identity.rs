@@ -36,7 +36,9 @@ impl Identity {
         // A private daemon lives as long as one program.
         let kept = match parked.or(settings.private.then(Uuid::new_v4)) {
             Some(uuid) => Ok((uuid, None)),
-            None => kept(settings.state.as_deref()).map(|(uuid, lock)| (uuid, Some(lock))),
+            None => {
+                kept(settings.state.as_deref(), &machine()).map(|(uuid, lock)| (uuid, Some(lock)))
+            }
         };
         let (uuid, lock) = kept.unwrap_or_else(|problem| {
             // Others recognize the node only if a manager or an announcement names it.
@@ -72,29 +74,31 @@ enum NotKept {
 }
 
 /// Returns the node's uuid and the lock that keeps other daemons from using it.
-fn kept(folder: Option<&Path>) -> Result<(Uuid, File), NotKept> {
+fn kept(folder: Option<&Path>, machine: &[u8]) -> Result<(Uuid, File), NotKept> {
     let folder = folder.ok_or(NotKept::NoFolder)?;
-    match seed(folder) {
-        Ok((seed, lock)) => Ok((uuid_of(&seed, &machine()), lock)),
+    let file = path(folder, machine);
+    match seed(folder, &file) {
+        Ok((seed, lock)) => Ok((uuid_of(&seed, machine), lock)),
         // The seed's file is locked by the daemon that uses it.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(NotKept::InUse(path(folder)))
-        }
-        Err(error) => Err(NotKept::System {
-            file: path(folder),
-            error,
-        }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(NotKept::InUse(file)),
+        Err(error) => Err(NotKept::System { file, error }),
     }
 }
 
-fn path(folder: &Path) -> PathBuf {
-    folder.join("node.seed")
+/// The seed's file. Its name depends on the machine, because machines may share a home.
+fn path(folder: &Path, machine: &[u8]) -> PathBuf {
+    let digest = Sha256::new()
+        .chain_update(b"causeway seed 1\0")
+        .chain_update(machine)
+        .finalize();
+    let number = u32::from_be_bytes(std::array::from_fn(|i| digest[i]));
+    folder.join(format!("node-{number:08x}.seed"))
 }
 
-fn seed(folder: &Path) -> io::Result<([u8; SEED], File)> {
+fn seed(folder: &Path, path: &Path) -> io::Result<([u8; SEED], File)> {
     std::fs::create_dir_all(folder)?;
-    causeway_security::check_own(&path(folder)).map_err(io::Error::other)?;
-    let mut file = open_locked(&path(folder))?;
+    causeway_security::check_own(path).map_err(io::Error::other)?;
+    let mut file = open_locked(path)?;
     let mut bytes = Vec::new();
     (&file).take(SEED as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.is_empty() {
@@ -149,11 +153,16 @@ mod tests {
     #[test]
     fn a_node_is_the_same_after_a_restart_and_never_twice_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let (first, lock) = kept(Some(folder.path())).unwrap();
-        assert!(matches!(kept(Some(folder.path())), Err(NotKept::InUse(_))));
-        drop(lock);
-        assert_eq!(kept(Some(folder.path())).unwrap().0, first);
-        assert!(matches!(kept(None), Err(NotKept::NoFolder)));
+        let kept = |machine: &[u8]| kept(Some(folder.path()), machine);
+        let (first, lock) = kept(b"one").unwrap();
+        assert!(matches!(kept(b"one"), Err(NotKept::InUse(_))));
+        // A home that two machines share, and that locks for both.
+        let (other, other_lock) = kept(b"other").unwrap();
+        assert_ne!(first, other);
+        drop((lock, other_lock));
+        assert_eq!(kept(b"one").unwrap().0, first);
+        assert_eq!(kept(b"other").unwrap().0, other);
+        assert!(matches!(super::kept(None, b""), Err(NotKept::NoFolder)));
     }
 
     #[test]
@@ -164,9 +173,9 @@ mod tests {
     #[test]
     fn a_spoilt_seed_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(path(folder.path()), b"short").unwrap();
+        std::fs::write(path(folder.path(), b"one"), b"short").unwrap();
         assert!(matches!(
-            kept(Some(folder.path())),
+            kept(Some(folder.path()), b"one"),
             Err(NotKept::System { .. })
         ));
     }

@@ -118,9 +118,9 @@ pub(super) fn watchers(settings: &Settings) -> Result<Option<Listener>, CannotSt
 }
 
 /// Opens the rendezvous for clients on this host that can share memory. Without it, their data goes over
-/// TCP.
-pub(super) fn place(daemon: &Uuid) -> Option<(Place, UnixListener)> {
-    let place = Place::here(*daemon.as_bytes())?;
+/// TCP. The socket's name depends on `salt`.
+pub(super) fn place(salt: &Uuid) -> Option<(Place, UnixListener)> {
+    let place = Place::here(*salt.as_bytes())?;
     let listener = place.listen().and_then(|listener| {
         listener.set_nonblocking(true)?;
         UnixListener::from_std(listener)

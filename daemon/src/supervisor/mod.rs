@@ -165,7 +165,9 @@ pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), Cann
     // Its lock is held until the daemon ends.
     let identity = Identity::of(&settings, directory.map(ParkedSessions::node_uuid));
     let watchers = listen::watchers(&settings)?;
-    let (place, local) = listen::place(&identity.uuid).unzip();
+    // Everybody may know the node's uuid. Parked sessions find the rendezvous of the next start again.
+    let salt = parked.as_ref().map(ParkedSessions::node_uuid);
+    let (place, local) = listen::place(&salt.unwrap_or_else(uuid::Uuid::new_v4)).unzip();
     let node = Node::new(settings, addresses, &identity)?;
     if let Some(parked) = parked {
         node.workers.find_parked(parked);

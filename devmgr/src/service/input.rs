@@ -116,7 +116,7 @@ impl Drop for LeadQuestion {
 pub(crate) enum NotJoined {
     /// Another account has joined as this node.
     #[error(
-        "another account has joined as the node of this uuid: a copied machine needs a `node.seed` of its own; if the node's account has changed, an administrator removes the earlier one with `causeway users remove`"
+        "another account has joined as the node of this uuid: a copied machine needs a `node-*.seed` of its own; if the node's account has changed, an administrator removes the earlier one with `causeway users remove`"
     )]
     AnothersNode,
     /// The account has too many nodes.

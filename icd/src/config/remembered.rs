@@ -198,9 +198,16 @@ fn is_fresh(known: &[RememberedNode], node: &RememberedNode) -> bool {
     known.iter().any(|of| {
         of.uuid == node.uuid
             && of.name == node.name
-            && of.addresses == node.addresses
+            && has_all(of, node)
+            && has_all(node, of)
             && node.used < of.used.saturating_add(RENEWED_AFTER.as_secs())
     })
+}
+
+/// Whether a node has all addresses of another entry. The order depends on which one answered first, and is no news.
+fn has_all(of: &RememberedNode, other: &RememberedNode) -> bool {
+    let mut addresses = other.addresses.iter();
+    addresses.all(|address| of.addresses.contains(address))
 }
 
 /// Takes a node that is used. Its addresses no longer lead to other nodes. The oldest ones go if there are too many.
@@ -344,6 +351,20 @@ mod tests {
     }
 
     #[test]
+    fn the_order_of_addresses_is_no_news() {
+        let of = |addresses: &[&str]| {
+            let mut node = node(1, "10.0.0.1", 5);
+            node.addresses = addresses.iter().map(|of| of.parse().unwrap()).collect();
+            node
+        };
+        let known = [of(&["10.0.0.1", "10.0.0.2"])];
+        assert!(is_fresh(&known, &of(&["10.0.0.2", "10.0.0.1"])));
+        for other in [&["10.0.0.1"][..], &["10.0.0.1", "10.0.0.2", "10.0.0.3"]] {
+            assert!(!is_fresh(&known, &of(other)), "{other:?}");
+        }
+    }
+
+    #[test]
     fn an_address_is_of_the_node_that_used_it_last() {
         let mut nodes = vec![node(1, "10.0.0.1", 1), node(2, "10.0.0.2", 2)];
         nodes[1].addresses.push("10.0.0.3".parse().unwrap());
@@ -430,7 +451,11 @@ mod tests {
                             [number; 16],
                             vec![address],
                         );
-                        while memory.remember(std::slice::from_ref(&used)).is_err() {}
+                        let deadline = Instant::now() + Duration::from_secs(60);
+                        while let Err(error) = memory.remember(std::slice::from_ref(&used)) {
+                            let is_busy = matches!(error, BadMemory::Busy(_));
+                            assert!(is_busy && Instant::now() < deadline, "{error}");
+                        }
                     }
                 });
             }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use causeway_proto::control::Inventory;
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use cl_headers::types::{CL_DEVICE_EXTENSIONS, CL_DEVICE_NAME};
@@ -31,7 +32,7 @@ use crate::config::ServerSettings;
 use crate::stub::Binding;
 use crate::stub::device::info::{extensions, hidden_macros, overrides, pci};
 use crate::stub::device::{Answers, Device, DeviceAnswers, FormatList, Identity, answers};
-use crate::transport::Node;
+use crate::transport::{self, Node};
 
 /// Shortest pause before a node that did not answer is queried again.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -50,6 +51,15 @@ pub struct Server {
     is_found: bool,
     roster: Arc<Mutex<Roster>>,
     retry: Mutex<Retry>,
+    run: Mutex<KnownRun>,
+}
+
+/// The start of a node's daemon, as far as known.
+#[derive(Debug, Default)]
+struct KnownRun {
+    run: Bytes,
+    /// The last call that asked for it: when the call began, and whether the node answered.
+    asked: Option<(Instant, bool)>,
 }
 
 /// The devices of a node.
@@ -89,6 +99,7 @@ impl Server {
             is_found,
             roster: Arc::default(),
             retry: Mutex::default(),
+            run: Mutex::default(),
         });
         // Weak references: the node owns this listener, so strong ones would be a cycle.
         let (roster, node) = (Arc::downgrade(&server.roster), Arc::downgrade(&server.node));
@@ -117,6 +128,33 @@ impl Server {
     #[must_use]
     pub fn uuid(&self) -> Vec<u8> {
         self.roster.lock().uuid.clone()
+    }
+
+    /// Returns the start of the node's daemon, as the node has told it last; empty if it has not.
+    pub(super) fn run(&self) -> Bytes {
+        self.run.lock().run.clone()
+    }
+
+    /// Asks the node for the start of its daemon: once for the call that began at `asked`, and within its time. `None` if the
+    /// node does not answer.
+    pub(super) fn run_now(&self, asked: Instant) -> Option<Bytes> {
+        let known = |of: &KnownRun| match of.asked {
+            Some((at, has_answered)) if at == asked => Some(has_answered.then(|| of.run.clone())),
+            _ => None,
+        };
+        if let Some(known) = known(&self.run.lock()) {
+            return known;
+        }
+        let deadline = (asked + transport::ENUMERATION_LIMIT).max(Instant::now() + finding::LEAST);
+        let node = (Bytes::from(self.uuid()), self.node.target());
+        let answer = transport::ask_found(vec![node], deadline).pop();
+        let run = answer.and_then(|(_, reply)| Some(reply.inventory.ok()?.run.clone()));
+        let mut known = self.run.lock();
+        known.asked = Some((asked, run.is_some()));
+        if let Some(run) = &run {
+            known.run = run.clone();
+        }
+        run
     }
 
     /// Returns a display name: the configured name, else the name that the node reports, else the node's
@@ -199,6 +237,7 @@ impl Server {
     /// Applies a new inventory of the node. While a session still runs, the node may keep the inventory
     /// that the session uses.
     pub(super) fn take(&self, inventory: &Arc<Inventory>) {
+        self.run.lock().run = inventory.run.clone();
         self.node.renew(inventory, || {
             self.roster.lock().take(&self.node, inventory);
         });

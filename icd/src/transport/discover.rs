@@ -325,8 +325,8 @@ pub fn are_copies(one: &Inventory, other: &Inventory) -> bool {
 pub fn copied(one: &str, other: &str) -> String {
     format!(
         "nodes {one} and {other} have the same identity, because one machine is a copy of the other; only {one} is used; \
-         on the copy, stop causewayd, delete its file node.seed (/var/lib/causewayd/node.seed, or \
-         ~/.local/state/causeway/node.seed of its user), and start causewayd again"
+         on the copy, stop causewayd, delete its file node-*.seed (in /var/lib/causewayd, or in \
+         ~/.local/state/causeway of its user), and start causewayd again"
     )
 }
 

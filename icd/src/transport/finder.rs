@@ -160,16 +160,16 @@ impl Finder {
 }
 
 fn look_up(shared: &Shared, domains: &[String]) -> Result<(), String> {
-    let kept_free = standard::kept_free();
     let until = Instant::now() + COLLECTED_FOR;
-    let outcome = browse(domains, until, |found| {
+    let outcome = browse(domains, until, &standard::kept_free, |found| {
         let mut state = shared.state.lock();
-        state.last_new = Some(Instant::now());
-        state.of_domains = found;
+        if state.of_domains != found {
+            state.last_new = Some(Instant::now());
+            state.of_domains = found;
+        }
         drop(state);
         shared.changed.notify_all();
     });
-    drop(kept_free);
     outcome.map_err(|error| error.to_string())
 }
 

@@ -132,7 +132,7 @@ fn nodes_of_a_domain_are_found_by_dns() {
     for silent in [&good, &nobody] {
         let listed = run(std::slice::from_ref(silent), 0);
         assert!(listed.names.is_empty());
-        assert!(listed.took < Duration::from_millis(1500), "{listed:?}");
+        assert!(listed.took < Duration::from_secs(10), "{listed:?}");
         let told = listed.messages.matches("no DNS server");
         assert_eq!(told.count(), 1, "{}", listed.messages);
     }

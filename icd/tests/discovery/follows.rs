@@ -32,6 +32,13 @@ fn a_node_that_comes_back_at_another_address_has_the_same_handles() {
     };
     let device = network.host(0).enter(program).expect("the host's network");
     daemon.crash();
+    // Without its address, the host could not say that the session has ended.
+    let is_lost = || {
+        eventually("the loss", || {
+            (!is_available(device as cl_device_id)).then_some(())
+        })
+    };
+    network.host(0).enter(is_lost).expect("the host's network");
     readdress(host, "10.79.0.99");
     // Another node takes the old address and port. It has another name, so it is another server.
     let old = host.address();

@@ -132,7 +132,7 @@ fn behind_the_firewall_of_a_desktop_multicast_is_enough() {
     }
     let listed = program(&scene).run();
     assert_eq!(listed.later, ["A", "B"], "{}", listed.messages);
-    assert!(listed.took < Duration::from_millis(1300), "{listed:?}");
+    assert!(listed.took < Duration::from_secs(10), "{listed:?}");
 }
 
 struct Ended(Child);

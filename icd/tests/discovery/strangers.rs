@@ -64,7 +64,7 @@ fn nodes_of_the_own_ca_are_used_and_strangers_get_nothing() {
             let begun = Instant::now();
             assert_eq!(names(), ["A", "B"]);
             let took = begun.elapsed();
-            assert!(took < Duration::from_millis(1300), "{took:?}");
+            assert!(took < Duration::from_secs(10), "{took:?}");
             // Later calls dial the strangers again, and have no other result.
             std::thread::sleep(Duration::from_millis(1200));
             assert_eq!(names(), ["A", "B"]);

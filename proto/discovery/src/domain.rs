@@ -15,7 +15,7 @@ use hickory_proto::rr::{Name, RData, RecordType};
 
 use crate::collector::{Found, Place};
 use crate::interfaces::is_special;
-use crate::message::Records;
+use crate::message::{Records, instance_of};
 
 /// Most domains that are asked for.
 pub const MOST_DOMAINS: usize = 8;
@@ -24,7 +24,7 @@ const MOST_INSTANCES: usize = 64;
 /// Most addresses of a node.
 const MOST_ADDRESSES: usize = 16;
 /// Most questions in all.
-const MOST_QUESTIONS: usize = 1024;
+const MOST_QUESTIONS: usize = MOST_DOMAINS * (1 + MOST_INSTANCES * 4);
 /// Pause before a question is asked of the next server.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// How often a question is asked of each server.
@@ -41,6 +41,8 @@ type Question = (Name, RecordType);
 pub struct Browser {
     /// The services of the domains, with what is known of them.
     services: Vec<(Name, Records)>,
+    /// The names of instances as their services' records have them. A name with dots may be one label or several.
+    names: BTreeMap<(Name, String), Name>,
     questions: BTreeMap<Question, Asked>,
     servers: usize,
     /// The server that has answered last, which is asked first.
@@ -93,6 +95,7 @@ impl Browser {
             .collect();
         let mut browser = Browser {
             services,
+            names: BTreeMap::new(),
             questions: BTreeMap::new(),
             servers,
             good: 0,
@@ -140,6 +143,12 @@ impl Browser {
     #[must_use]
     pub fn has_heard(&self) -> bool {
         self.has_heard
+    }
+
+    /// Whether every question was answered.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.questions.values().all(|of| of.is_answered)
     }
 
     /// Takes a packet of the server with this number. What the answer names is asked for next.
@@ -207,7 +216,6 @@ impl Browser {
     fn take(&mut self, question: &Question, message: &Message) {
         for (service, records) in &mut self.services {
             for record in message.all_sections() {
-                let is_known = records.instances.len() < MOST_INSTANCES;
                 match &record.data {
                     // An alias leads to addresses of another name.
                     RData::A(address) if question.1 == RecordType::A => {
@@ -216,7 +224,26 @@ impl Browser {
                     RData::AAAA(address) if question.1 == RecordType::AAAA => {
                         records.address(&question.0, address.0.into());
                     }
-                    _ if is_known => records.take(record, service),
+                    RData::A(_) | RData::AAAA(_) if records.addresses.len() < MOST_INSTANCES => {
+                        records.take(record, service);
+                    }
+                    RData::PTR(target) => {
+                        let is_of_service = record.name.to_lowercase() == *service;
+                        let instance = instance_of(&target.0, service).filter(|_| is_of_service);
+                        let Some(instance) = instance else { continue };
+                        if records.instances.len() < MOST_INSTANCES {
+                            let key = (service.clone(), instance);
+                            self.names.entry(key).or_insert_with(|| target.0.clone());
+                            records.take(record, service);
+                        }
+                    }
+                    RData::SRV(_) | RData::TXT(_) => {
+                        // Only a list of the service names instances, so their number is bounded.
+                        let instance = instance_of(&record.name, service);
+                        if instance.is_some_and(|of| records.instances.contains(&of)) {
+                            records.take(record, service);
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -227,7 +254,8 @@ impl Browser {
         let mut missing: Vec<Question> = Vec::new();
         for (service, records) in &self.services {
             for instance in &records.instances {
-                let Ok(name) = service.prepend_label(instance.as_bytes()) else {
+                let key = (service.clone(), instance.clone());
+                let Some(name) = self.names.get(&key).cloned() else {
                     continue;
                 };
                 match records.services.get(instance) {

@@ -87,6 +87,7 @@ fn a_node_is_found_by_the_records_of_its_domain() {
         ]
     );
     assert_eq!(browser.next(now), None);
+    assert!(browser.is_complete());
     let found = browser.found();
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].name.as_str(), found[0].port), ("gpu1", 7079));
@@ -103,6 +104,67 @@ fn a_node_is_found_by_the_records_of_its_domain() {
     );
 }
 
+/// Asks a server of these instances' names until no question is open. Returns the browser and the number of questions.
+fn browse(names: &[Name], now: Instant) -> (Browser, usize) {
+    let mut browser = browser(1, now);
+    let mut asked = 0;
+    while let packets @ [_, ..] = &browser.poll(now)[..] {
+        for packet in packets {
+            asked += 1;
+            let query = Message::from_vec(&packet.bytes).unwrap().queries[0].clone();
+            let packet = answer(&packet.bytes, |message| {
+                message.answers.clear();
+                for name in names {
+                    let is_asked = query.name() == name;
+                    let data = match query.query_type() {
+                        RecordType::PTR => RData::PTR(PTR(name.clone())),
+                        RecordType::SRV if is_asked => {
+                            RData::SRV(SRV::new(0, 0, 7079, self::name("host.lab.")))
+                        }
+                        RecordType::TXT if is_asked => {
+                            let keys = ["role=node", "id=01010101010101010101010101010101"];
+                            RData::TXT(TXT::new(keys.map(str::to_owned).to_vec()))
+                        }
+                        _ => continue,
+                    };
+                    message.add_answer(Record::from_rdata(query.name().clone(), 60, data));
+                }
+                if query.query_type() == RecordType::A {
+                    let data = RData::A(A::new(10, 1, 2, 3));
+                    message.add_answer(Record::from_rdata(query.name().clone(), 60, data));
+                }
+            });
+            browser.hear(0, &packet, now, &mut || 7);
+        }
+    }
+    (browser, asked)
+}
+
+#[test]
+fn the_first_64_nodes_of_a_domain_are_found_however_many_it_has() {
+    let now = Instant::now();
+    for (count, found) in [(63, 63), (64, 64), (65, 64), (300, 64)] {
+        let names: Vec<Name> = (0..count)
+            .map(|number| name(&format!("gpu{number}._causeway._tcp.lab.")))
+            .collect();
+        let (browser, asked) = browse(&names, now);
+        assert_eq!(browser.found().len(), found, "of {count}");
+        assert_eq!(asked, 1 + found * 2 + 2, "of {count}");
+    }
+}
+
+#[test]
+fn a_name_with_dots_is_asked_for_as_the_domain_has_it() {
+    let now = Instant::now();
+    let service = name("_causeway._tcp.lab.");
+    let one_label = service.prepend_label("gpu1.rack2".as_bytes()).unwrap();
+    let several = name("gpu2.rack2._causeway._tcp.lab.");
+    let (browser, _) = browse(&[one_label, several], now);
+    let found = browser.found();
+    let names: Vec<&str> = found.iter().map(|of| of.name.as_str()).collect();
+    assert_eq!(names, ["gpu1.rack2", "gpu2.rack2"]);
+}
+
 #[test]
 fn silent_and_failing_servers_are_followed_by_the_next() {
     let begun = Instant::now();
@@ -115,7 +177,7 @@ fn silent_and_failing_servers_are_followed_by_the_next() {
     }
     assert_eq!(servers, [0, 1, 0, 1]);
     assert_eq!(now, begun + AGAIN_AFTER * 4);
-    assert!(!browser.has_heard());
+    assert!(!browser.has_heard() && !browser.is_complete());
     let mut failing = self::browser(2, begun);
     let first = failing.poll(begun).remove(0);
     let failure = answer(&first.bytes, |message| {

@@ -110,7 +110,7 @@ impl Records {
 /// Returns the instance of `INSTANCE.SERVICE`. It is one label, which may contain dots. Some responders make a label of
 /// each part between dots, which is accepted, too. Names are shown to people and compared with certificates, so only the
 /// characters of host names are accepted.
-fn instance_of(name: &Name, service: &Name) -> Option<String> {
+pub(crate) fn instance_of(name: &Name, service: &Name) -> Option<String> {
     let labels: Vec<&[u8]> = name.iter().collect();
     let at = labels.len().checked_sub(service.iter().count())?;
     let (instance, rest) = labels.split_at(at);

@@ -20,6 +20,9 @@ const MOST_SERVERS: usize = 3;
 /// Longest conversation by TCP. Other answers wait meanwhile.
 const TCP_LIMIT: Duration = Duration::from_millis(300);
 
+/// Most packets of a server that are read before the others' turn.
+const MOST_AT_ONCE: usize = 64;
+
 /// Why nothing is known of the domains.
 #[derive(Debug, thiserror::Error)]
 pub enum NoDomains {
@@ -31,24 +34,28 @@ pub enum NoDomains {
     Silent,
 }
 
-/// Asks for the nodes of domains until `until`. Calls `tell` whenever something new is known.
+/// Asks for the nodes of domains until `until`. Calls `tell` whenever something new is known, and at the end if everything was
+/// answered. What `guard` returns lives while sockets are opened, and no longer.
 ///
 /// # Errors
 /// [`NoDomains`].
-pub fn browse(
+pub fn browse<G>(
     domains: &[String],
     until: Instant,
+    guard: &dyn Fn() -> G,
     mut tell: impl FnMut(Vec<Found>),
 ) -> Result<(), NoDomains> {
     let text = std::fs::read_to_string(SETTINGS).unwrap_or_default();
     let mut refused = io::Error::other("no address of a server");
     let mut servers = Vec::new();
+    let opening = guard();
     for address in servers_of(&text) {
         match open(address) {
             Ok(socket) => servers.push((address, socket)),
             Err(error) => refused = error,
         }
     }
+    drop(opening);
     if servers.is_empty() {
         return Err(NoDomains::NoServer(refused));
     }
@@ -62,6 +69,10 @@ pub fn browse(
         }
         let next = browser.next(now).filter(|_| now < until);
         let Some(next) = next.map(|next| next.min(until)) else {
+            // A domain that has become empty brings nothing new.
+            if browser.is_complete() {
+                tell(browser.found());
+            }
             return match browser.has_heard() {
                 true => Ok(()),
                 false => Err(NoDomains::Silent),
@@ -69,32 +80,40 @@ pub fn browse(
         };
         let ready = ready(&servers, next.saturating_duration_since(now));
         for server in ready.map_err(NoDomains::NoServer)? {
-            if read(&mut browser, &servers, server, until, &mut id) {
+            let (address, socket) = &servers[server];
+            let by_tcp = |question: &[u8]| {
+                let opening = guard();
+                let answer = by_tcp(*address, question, until, opening);
+                answer.ok()
+            };
+            if read(&mut browser, (server, socket), until, &by_tcp, &mut id) {
                 tell(browser.found());
             }
         }
     }
 }
 
-/// Reads the packets of a server that are there. Returns whether anything is new.
+/// Reads the packets of a server that are there: not more than a flood leaves time for. Returns whether anything is new.
 fn read(
     browser: &mut Browser,
-    servers: &[(SocketAddr, UdpSocket)],
-    server: usize,
+    (server, socket): (usize, &UdpSocket),
     until: Instant,
+    by_tcp: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
     id: &mut dyn FnMut() -> u16,
 ) -> bool {
-    let (address, socket) = &servers[server];
     let mut packet = [0; LONGEST as usize];
     let mut is_new = false;
-    // An error says that nothing is left, or that the server refuses: then the next one is asked.
-    while let Ok(length) = socket.recv(&mut packet) {
-        let answered = browser.hear(server, &packet[..length], Instant::now(), id);
-        let answered = match answered {
-            Answered::TooLong(question) => by_tcp(*address, &question, until)
-                .map_or(Answered::Nothing, |packet| {
-                    browser.hear(server, &packet, Instant::now(), id)
-                }),
+    for _ in 0..MOST_AT_ONCE {
+        let now = Instant::now();
+        // An error says that nothing is left, or that the server refuses: then the next one is asked.
+        let received = socket.recv(&mut packet);
+        let Some(length) = received.ok().filter(|_| now < until) else {
+            break;
+        };
+        let answered = match browser.hear(server, &packet[..length], now, id) {
+            Answered::TooLong(question) => by_tcp(&question).map_or(Answered::Nothing, |packet| {
+                browser.hear(server, &packet, Instant::now(), id)
+            }),
             answered => answered,
         };
         is_new |= answered == Answered::New;
@@ -102,7 +121,12 @@ fn read(
     is_new
 }
 
-fn by_tcp(server: SocketAddr, question: &[u8], until: Instant) -> io::Result<Vec<u8>> {
+fn by_tcp<G>(
+    server: SocketAddr,
+    question: &[u8],
+    until: Instant,
+    opening: G,
+) -> io::Result<Vec<u8>> {
     let until = until.min(Instant::now() + TCP_LIMIT);
     let left = || {
         let left = until.saturating_duration_since(Instant::now());
@@ -110,6 +134,7 @@ fn by_tcp(server: SocketAddr, question: &[u8], until: Instant) -> io::Result<Vec
         (!left.is_zero()).then_some(left).ok_or_else(is_over)
     };
     let mut stream = TcpStream::connect_timeout(&server, left()?)?;
+    drop(opening);
     stream.set_write_timeout(Some(left()?))?;
     let length = u16::try_from(question.len()).map_err(io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes(), question].concat())?;

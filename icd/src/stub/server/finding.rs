@@ -17,8 +17,8 @@ use causeway_discovery::{Found, Interfaces, NodeId, Run};
 use causeway_proto::span::pause;
 use parking_lot::Mutex;
 
-use crate::config::remembered::{NodeMemory, RememberedNode};
-use crate::config::{ServerSettings, Settings};
+use crate::config::remembered::{BadMemory, NodeMemory, RememberedNode};
+use crate::config::{MOST_ADDRESSES, ServerSettings, Settings};
 use crate::thread::{self, Stack};
 use crate::transport::finder::{Finder, Snapshot};
 use crate::transport::{self, ENUMERATION_LIMIT, Node, Reply, Target};
@@ -26,11 +26,13 @@ use crate::transport::{self, ENUMERATION_LIMIT, Node, Reply, Target};
 /// Pauses before a node that did not answer is dialled again: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Time for dialling that is left to a call, however long announcements took.
-const LEAST: Duration = Duration::from_millis(200);
+pub(super) const LEAST: Duration = Duration::from_millis(200);
 /// Time for dialling remembered nodes. The rest of the second is for those that are found.
 const RECALL_LIMIT: Duration = Duration::from_millis(800);
 /// Most nodes that one call dials.
 const MOST: usize = 64;
+/// Most claims that are kept because they were dialled in vain.
+const MOST_FAILED: usize = 1024;
 /// Remembered nodes stand for any run of theirs.
 const ANY_RUN: Run = [0; 8];
 
@@ -47,8 +49,12 @@ pub(in crate::stub) struct Finding {
     failed: Mutex<HashMap<Claim, Failed>>,
     /// The nodes that were remembered when the first call asked for them.
     remembered: OnceLock<Vec<RememberedNode>>,
-    /// Whether a problem with the file of remembered nodes has been reported.
+    /// Whether it has been reported that the file of remembered nodes cannot be read.
     has_warned: AtomicBool,
+    /// Whether it has been logged that the file cannot be written.
+    has_failed_to_write: AtomicBool,
+    /// Used nodes that are not in the file yet, because other programs write it.
+    pending: Mutex<Vec<RememberedNode>>,
 }
 
 /// A node that has answered, or why it has not.
@@ -56,6 +62,15 @@ pub(in crate::stub) struct Answered {
     claim: Claim,
     pub(in crate::stub) target: Target,
     pub(in crate::stub) reply: Reply,
+}
+
+impl Answered {
+    /// The node as messages name it.
+    pub(in crate::stub) fn shown(&self) -> String {
+        let server = &self.target.server;
+        let name = server.name.as_deref().unwrap_or_default();
+        format!("{name} ({})", server.address)
+    }
 }
 
 /// Remembered nodes that are being dialled.
@@ -79,6 +94,8 @@ impl Finding {
             failed: Mutex::default(),
             remembered: OnceLock::new(),
             has_warned: AtomicBool::new(false),
+            has_failed_to_write: AtomicBool::new(false),
+            pending: Mutex::default(),
         }
     }
 
@@ -126,13 +143,29 @@ impl Finding {
         self.answers(recalling.due, replies)
     }
 
-    /// Remembers nodes that are used: their names, uuids and addresses. A problem is reported once.
-    pub(in crate::stub) fn remember(&self, used: &[RememberedNode]) {
+    /// Remembers nodes that are used: their names, uuids and addresses. If other programs write the file, the next call tries
+    /// it again.
+    pub(in crate::stub) fn remember(&self, used: Vec<RememberedNode>) {
         let Some(memory) = &self.settings.discovery.memory else {
             return;
         };
-        if let (false, Err(error)) = (used.is_empty(), memory.remember(used)) {
-            self.warn(&format!("found nodes are not remembered: {error}"));
+        let mut pending = self.pending.lock();
+        pending.retain(|of| used.iter().all(|node| node.uuid != of.uuid));
+        pending.extend(used);
+        if pending.is_empty() {
+            return;
+        }
+        match memory.remember(&pending) {
+            Err(error @ BadMemory::Busy(_)) => tracing::debug!("{error}"),
+            outcome => {
+                pending.clear();
+                // A home that is read-only is nothing to report in every program.
+                if let Err(error) = outcome
+                    && !self.has_failed_to_write.swap(true, Ordering::Relaxed)
+                {
+                    tracing::debug!("found nodes are not remembered: {error}");
+                }
+            }
         }
     }
 
@@ -162,7 +195,12 @@ impl Finding {
             let over = Over(is_following);
             finder.begin();
             finder.wait_for_all();
-            if let Some((uuid, server)) = moved(settings, &finder.snapshot(), &node) {
+            let moved = moved(settings, &finder.snapshot(), &node);
+            // The session may have gone on at a known address meanwhile.
+            let is_away = node.live_session().is_some_and(|session| session.is_away());
+            if let Some((uuid, server)) = moved.filter(|_| is_away) {
+                remember_moved(settings, &uuid, &server);
+                let server = before(server, &node.target().server);
                 node.move_to(uuid, server);
             }
             drop(over);
@@ -214,18 +252,20 @@ impl Finding {
         answers
     }
 
-    /// Reports that a node that has answered and the one in use are copies of one machine. The node is not dialled for a
-    /// while.
-    pub(in crate::stub) fn set_aside(&self, copy: &Answered, used: &str) {
+    /// Reports, once and with this text, why a node that has answered is not used. The node is not dialled for a while.
+    pub(in crate::stub) fn set_aside(&self, answered: &Answered, text: &str) {
         let of = Failed {
             times: u32::MAX,
             not_before: Some(Instant::now() + PAUSES.1),
         };
-        let before = self.failed.lock().insert(copy.claim.clone(), of);
-        if before.is_none() {
-            let name = copy.target.server.name.as_deref().unwrap_or_default();
-            let other = format!("{name} ({})", copy.target.server.address);
-            tracing::warn!("{}", transport::copied(used, &other));
+        let mut failed = self.failed.lock();
+        let is_known = failed.contains_key(&answered.claim);
+        if is_known || failed.len() < MOST_FAILED {
+            failed.insert(answered.claim.clone(), of);
+        }
+        drop(failed);
+        if !is_known {
+            tracing::warn!("{text}");
         }
     }
 
@@ -295,7 +335,7 @@ impl Finding {
         let name = &claim.0;
         tracing::debug!("found node {name} did not answer: {error}");
         // Strangers may make up claims, so the table is bounded.
-        if failed.len() < 1024 || failed.contains_key(claim) {
+        if failed.len() < MOST_FAILED || failed.contains_key(claim) {
             let of = failed.entry(claim.clone()).or_default();
             of.not_before = Some(now + pause(PAUSES, of.times));
             of.times = of.times.saturating_add(1);
@@ -309,20 +349,72 @@ fn moved(
     snapshot: &Snapshot,
     node: &Arc<Node>,
 ) -> Option<(Bytes, ServerSettings)> {
-    let (known, uuid) = (node.target().server, node.inventory()?.node_uuid.clone());
-    let is_it =
-        |of: &&Found| of.announcement.id == uuid[..] && known.name.as_ref() == Some(&of.name);
-    let found = snapshot.found.iter().filter(is_it);
-    let servers = found.filter_map(|of| settings.server_found(of, &snapshot.interfaces).ok());
+    let (known, inventory) = (node.target(), node.inventory()?);
+    let uuid = inventory.node_uuid.clone();
+    let is_it = |of: &&Found| {
+        of.announcement.id == uuid[..] && known.server.name.as_ref() == Some(&of.name)
+    };
+    let claims = snapshot.found.iter().filter(is_it);
+    let is_announced = claims
+        .clone()
+        .any(|of| of.announcement.run == inventory.run[..]);
+    let servers = claims.filter_map(|of| settings.server_found(of, &snapshot.interfaces).ok());
+    let servers: Vec<ServerSettings> = servers.collect();
+    let is_known = |of: &ServerSettings| of.addresses().all(|address| known.server.is_at(address));
+    if servers.iter().all(is_known) {
+        return None;
+    }
+    // The known addresses are dialled, too: the session stays if one of them answers.
+    let targets = std::iter::once(known.clone()).chain(servers.into_iter().map(Target::from));
+    let targets = targets.map(|target| (uuid.clone(), target)).collect();
+    let answers = transport::ask_found(targets, Instant::now() + ENUMERATION_LIMIT);
+    let answers = answers.into_iter().filter_map(|(target, reply)| {
+        let run = reply.inventory.ok()?.run.clone();
+        Some((target.server, run))
+    });
+    let run = (&inventory.run[..], is_announced);
+    let server = elsewhere(&known.server, run, answers.collect())?;
+    Some((uuid, server))
+}
+
+/// Remembers where a node is now.
+fn remember_moved(settings: &Settings, uuid: &[u8], server: &ServerSettings) {
+    if let (Some(memory), Some(name), Ok(uuid)) =
+        (&settings.discovery.memory, &server.name, uuid.try_into())
+    {
+        let addresses = server.addresses().cloned().collect();
+        let node = RememberedNode::used_now(name.clone(), uuid, addresses);
+        if let Err(error) = memory.remember(&[node]) {
+            tracing::debug!("the new address of {name} is not remembered: {error}");
+        }
+    }
+}
+
+/// Where a node answers, if it answers at no known address. `run` is the known start, and whether an announcement has it: then
+/// an answer of another start is that of a copy.
+fn elsewhere(
+    known: &ServerSettings,
+    (run, is_announced): (&[u8], bool),
+    mut answers: Vec<(ServerSettings, Bytes)>,
+) -> Option<ServerSettings> {
+    let is_same =
+        |(_, of): &(ServerSettings, Bytes)| run.is_empty() || of.is_empty() || of[..] == *run;
+    if is_announced || answers.iter().any(is_same) {
+        answers.retain(is_same);
+    }
+    let is_known = |server: &ServerSettings| server.addresses().any(|of| known.is_at(of));
     // The session dials the addresses that it knows by itself.
-    let elsewhere = servers.filter(|of| of.addresses().any(|address| !known.is_at(address)));
-    let targets = elsewhere.map(|server| (uuid.clone(), Target::from(server)));
-    let deadline = Instant::now() + ENUMERATION_LIMIT;
-    let answers = transport::ask_found(targets.collect(), deadline);
-    let mut answers = answers
-        .into_iter()
-        .filter(|(_, reply)| reply.inventory.is_ok());
-    answers.next().map(|(target, _)| (uuid, target.server))
+    if answers.iter().any(|(server, _)| is_known(server)) {
+        return None;
+    }
+    answers.into_iter().next().map(|(server, _)| server)
+}
+
+/// A server with its earlier addresses behind the new ones: its node may come back to them.
+fn before(mut server: ServerSettings, known: &ServerSettings) -> ServerSettings {
+    let room = MOST_ADDRESSES.saturating_sub(server.addresses().count());
+    server.further.extend(known.addresses().take(room).cloned());
+    server
 }
 
 /// Says, when dropped, that the thread which follows nodes has ended.
@@ -340,4 +432,64 @@ fn by_uuid(due: &[(Claim, Target)]) -> Vec<(Bytes, Target)> {
         (uuid, target.clone())
     });
     nodes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: &[u8] = &[1; 8];
+
+    fn at(addresses: &[&str]) -> ServerSettings {
+        let mut addresses = addresses.iter().map(|of| of.parse().unwrap());
+        let mut server = ServerSettings::at(addresses.next().unwrap());
+        server.further = addresses.collect();
+        server
+    }
+
+    /// Where a node at `known` goes on. Each answer has its addresses and its start.
+    fn goes_on(known: &[&str], is_announced: bool, answers: &[(&[&str], u8)]) -> Vec<String> {
+        let answers = answers
+            .iter()
+            .map(|(addresses, run)| (at(addresses), Bytes::from(vec![*run; 8])));
+        let server = elsewhere(&at(known), (KNOWN, is_announced), answers.collect());
+        let server = server.map(|server| before(server, &at(known)));
+        let addresses = server.iter().flat_map(ServerSettings::addresses);
+        addresses.map(|of| of.host().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_session_stays_if_its_node_answers_at_a_known_address() {
+        let (known, new): (&[&str], &[&str]) = (&["10.0.0.1", "10.0.0.2"], &["10.0.0.9"]);
+        assert_eq!(goes_on(known, true, &[]), [""; 0]);
+        // An announced address that is dead, or slow to answer, is no move.
+        for answers in [
+            &[(&["10.0.0.2"][..], 1), (new, 1)][..],
+            &[(&["10.0.0.9", "10.0.0.1"], 1)],
+        ] {
+            assert_eq!(goes_on(known, true, answers), [""; 0]);
+        }
+        assert_eq!(
+            goes_on(known, true, &[(new, 1)]),
+            ["10.0.0.9", "10.0.0.1", "10.0.0.2"]
+        );
+        let eight: Vec<String> = (0..8).map(|number| format!("10.0.1.{number}")).collect();
+        let eight: Vec<&str> = eight.iter().map(String::as_str).collect();
+        assert_eq!(goes_on(&eight, true, &[(new, 1)]).len(), MOST_ADDRESSES);
+    }
+
+    #[test]
+    fn a_session_does_not_move_to_a_copy_of_its_node() {
+        let (known, new, copy): (&[&str], &[&str], &[&str]) =
+            (&["10.0.0.1"], &["10.0.0.9"], &["10.0.0.7"]);
+        assert_eq!(goes_on(known, true, &[(copy, 2)]), [""; 0]);
+        let expected = ["10.0.0.9", "10.0.0.1"];
+        assert_eq!(goes_on(known, true, &[(copy, 2), (new, 1)]), expected);
+        assert_eq!(goes_on(known, false, &[(copy, 2), (new, 1)]), expected);
+        // A copy has taken the node's old address.
+        assert_eq!(goes_on(known, true, &[(known, 2), (new, 1)]), expected);
+        // A node that was started again tells another start.
+        assert_eq!(goes_on(known, false, &[(new, 2)]), expected);
+        assert_eq!(goes_on(known, false, &[(known, 2), (copy, 3)]), [""; 0]);
+    }
 }

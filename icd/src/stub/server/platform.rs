@@ -175,7 +175,10 @@ impl Platform {
         };
         // The node may be known already by another address.
         let same_node = self.find(|server| server.uuid() == inventory.node_uuid);
-        if let Some(known) = same_node.as_ref().filter(|of| is_copy(of, &inventory)) {
+        if let Some(known) = same_node
+            .as_ref()
+            .filter(|of| is_copy(of, &inventory, Instant::now()))
+        {
             tracing::warn!(
                 "{}",
                 transport::copied(&shown(known), asked.server.address.as_str())
@@ -312,10 +315,11 @@ impl Platform {
         let is_known = |found: &Found| {
             let said = &found.announcement;
             let is_it = |server: &Server| {
-                let run = server.node().inventory().map(|of| of.run.clone());
+                let run = server.run();
                 // Another name and another start: it may be a copy of the machine.
                 let is_same = said.run == Run::default()
-                    || run.is_none_or(|run| run.is_empty() || run == said.run[..])
+                    || run.is_empty()
+                    || run == said.run[..]
                     || server.node().settings().name.as_ref() == Some(&found.name);
                 server.uuid() == said.id && is_same && server.node().is_available()
             };
@@ -324,7 +328,8 @@ impl Platform {
         self.adopt_found(finding, finding.ask(asked, is_known), asked);
     }
 
-    // Turns found nodes that have answered into servers, and remembers them. Returns whether any of the nodes serves.
+    // Turns found nodes that have answered into servers, and remembers them. Returns whether any of the nodes shows a
+    // device.
     fn adopt_found(&self, finding: &Finding, answers: Vec<Answered>, asked: Instant) -> bool {
         let (mut used, mut serves) = (Vec::new(), false);
         for answered in answers {
@@ -332,6 +337,10 @@ impl Platform {
             let Ok(inventory) = &reply.inventory else {
                 continue;
             };
+            // By now, a device manager may control a node that is remembered.
+            if hides_all(inventory) {
+                continue;
+            }
             let uuid = inventory.node_uuid.clone();
             // A node that was lost may be back: with its uuid at other addresses, or at its addresses with a new uuid.
             let is_back = |server: &Server| {
@@ -344,18 +353,24 @@ impl Platform {
             let server = match same {
                 Some(server) => {
                     let is_lost = !server.node().is_available();
-                    if !is_lost && is_copy(&server, inventory) {
-                        finding.set_aside(&answered, &shown(&server));
+                    if !is_lost && is_copy(&server, inventory, asked) {
+                        finding.set_aside(
+                            &answered,
+                            &transport::copied(&shown(&server), &answered.shown()),
+                        );
                     }
                     if !(is_lost && server.is_connected() && server.is_found()) {
-                        serves |= !is_lost;
+                        serves |= !is_lost && !server.devices().is_empty();
+                        continue;
+                    }
+                    // Any node can answer with this uuid. Its name is proved.
+                    if server.node().target().server.name != target.server.name {
+                        finding.set_aside(&answered, &posed(&shown(&server), &answered.shown()));
                         continue;
                     }
                     server.node().move_to(uuid.clone(), target.server.clone());
                     server
                 }
-                // By now, a device manager may control a node that is remembered.
-                None if hides_all(inventory) => continue,
                 None => {
                     let server = Server::found(target.server.clone());
                     server.node().on_away(Box::new(|node| {
@@ -369,6 +384,7 @@ impl Platform {
                     server
                 }
             };
+            serves |= inventory.platforms.iter().any(|of| !of.devices.is_empty());
             let target = answered.target;
             self.on_reply(&server, answered.reply, asked);
             if let (Some(name), Ok(uuid)) = (&target.server.name, uuid.as_ref().try_into()) {
@@ -376,8 +392,8 @@ impl Platform {
                 used.push(RememberedNode::used_now(name.clone(), uuid, addresses));
             }
         }
-        finding.remember(&used);
-        serves || !used.is_empty()
+        finding.remember(used);
+        serves
     }
 
     // Turns the nodes of an offer into servers. A node that is known already, for example from the
@@ -431,7 +447,7 @@ impl Platform {
             known.uuid() == inventory.node_uuid && !Arc::ptr_eq(known.node(), server.node())
         };
         let other = self.find(is_other);
-        if let Some(known) = other.as_ref().filter(|of| is_copy(of, &inventory)) {
+        if let Some(known) = other.as_ref().filter(|of| is_copy(of, &inventory, asked)) {
             server.node().set_unreachable();
             let text = transport::copied(&shown(known), &shown(server));
             return server.asked(asked.elapsed(), Some(&text));
@@ -469,15 +485,21 @@ impl Platform {
 }
 
 /// Whether this answer is that of a copy of a known server's machine. If the answer is of another start than the one that
-/// is known, the known node is asked again: it may itself have been started again.
-fn is_copy(known: &Server, answer: &Inventory) -> bool {
-    let told = known.node().inventory();
-    if !told.is_some_and(|told| transport::are_copies(&told, answer)) {
+/// is known, the known node is asked again: it may itself have been started again. `asked` is when the caller's query began.
+fn is_copy(known: &Server, answer: &Inventory, asked: Instant) -> bool {
+    let is_other = |run: &[u8]| !run.is_empty() && !answer.run.is_empty() && answer.run != run;
+    if known.uuid() != answer.node_uuid || !is_other(&known.run()) {
         return false;
     }
-    let now = transport::ask(&[known.node().target()]).pop();
-    now.and_then(|reply| reply.inventory.ok())
-        .is_some_and(|now| transport::are_copies(&now, answer))
+    known.run_now(asked).is_some_and(|run| is_other(&run))
+}
+
+/// Says that a node answers with the uuid of another one, which is lost.
+fn posed(lost: &str, other: &str) -> String {
+    format!(
+        "node {other} has the identity of {lost}, which does not answer; {other} is not used instead, because its name is \
+         another; if it is the same machine, start the program again"
+    )
 }
 
 /// A server as messages name it.

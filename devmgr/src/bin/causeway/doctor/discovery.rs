@@ -101,7 +101,7 @@ fn copies(settings: &Settings, snapshot: &Snapshot) -> Vec<Finding> {
         return Vec::new();
     }
     let copies = discover::copies(settings, snapshot).into_iter();
-    let cure = "delete node.seed on the copy";
+    let cure = "delete node-*.seed on the copy";
     copies
         .map(|text| Finding::problem(CHECK, text, cure))
         .collect()
