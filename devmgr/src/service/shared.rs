@@ -21,7 +21,7 @@ use super::surroundings::Surroundings;
 use super::{RunningManager, State};
 use crate::etcd::{
     Candidate, Etcd, Instruction, Instructions, Lead, Member, Order, Registration, Standing,
-    Tenure, managers, members,
+    Tenure, managers, members, registration,
 };
 use crate::leadership::Reign;
 use crate::settings::{Settings, is_loopback_host};
@@ -103,14 +103,15 @@ async fn follow_dashboards(
     dashboard: Dashboard,
 ) {
     loop {
-        let leader = standing.borrow_and_update().leader.clone();
+        // By its process, because an earlier one of the same address may still be registered. This manager is left out:
+        // until it serves, its page would lead to itself.
+        let leader = standing.borrow_and_update().other;
         dashboard.set_leaders(None);
         let looked = async {
-            while let Some(leader) = &leader {
-                if let Ok(all) = managers(&etcd).await {
-                    let found = all.into_iter().find(|of| of.address == *leader);
-                    let url = found.map(|of| of.dashboard).filter(|url| !url.is_empty());
-                    dashboard.set_leaders(url);
+            while let Some(leader) = leader {
+                // The leader takes its key before it registers.
+                if let Ok(Some(found)) = registration(&etcd, leader).await {
+                    dashboard.set_leaders(Some(found.dashboard).filter(|url| !url.is_empty()));
                     break;
                 }
                 tokio::time::sleep(AGAIN).await;
