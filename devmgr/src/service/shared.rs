@@ -340,7 +340,8 @@ mod tests {
     #[test]
     fn a_dashboard_is_named_only_where_its_host_leads_to_it() {
         let known = ["192.0.2.1".parse().unwrap(), "::1".parse().unwrap()];
-        let url = |address, bound: &str| dashboard_url(true, address, &known, bound.parse().unwrap());
+        let url =
+            |address, bound: &str| dashboard_url(true, address, &known, bound.parse().unwrap());
         assert_eq!(url("m1:7078", "0.0.0.0:9080"), "https://m1:9080/");
         assert_eq!(url("m1:7078", "192.0.2.1:9080"), "https://m1:9080/");
         assert_eq!(url("[::1]:7078", "[::1]:9080"), "https://[::1]:9080/");

@@ -67,7 +67,9 @@ impl Browser {
             profile,
         };
         // Only now: the browser ends with the value if there is no port.
-        browser.address.set_port(port.expect("chromedriver says its port"));
+        browser
+            .address
+            .set_port(port.expect("chromedriver says its port"));
         let data = format!("--user-data-dir={}", browser.profile.path().display());
         let options = json!({
             // As root, Chromium has no sandbox of its own. `/dev/shm` of a container is small.
@@ -259,7 +261,10 @@ fn a_browser_ends_with_a_test_that_is_killed() {
     test.wait().unwrap();
     let begin = Instant::now();
     while is_argument(&profile) || Path::new(&profile).exists() {
-        assert!(begin.elapsed() < AT_MOST, "the browser of {profile} runs on");
+        assert!(
+            begin.elapsed() < AT_MOST,
+            "the browser of {profile} runs on"
+        );
     }
 }
 

@@ -314,6 +314,18 @@ async fn the_manager_goes_and_comes_back(browser: &Browser, site: &mut Site) {
     // What was known is still there.
     rows(browser, "leases", 2).await;
     site.secured.manager.start_again();
+    // The cookie has ended with the process, so the page leads to the form by itself.
+    browser
+        .until("return location.pathname == '/sign-in'")
+        .await;
+    site.sign_in(browser, "admin").await;
+    rows(browser, "leases", 2).await;
+    // A process that stands still for a while is the same, and the page comes back by itself.
+    let manager = rustix::process::Pid::from_raw(site.secured.manager.pid() as i32).unwrap();
+    let tell = |signal| rustix::process::kill_process(manager, signal).unwrap();
+    tell(rustix::process::Signal::STOP);
+    browser.until(says).await;
+    tell(rustix::process::Signal::CONT);
     let back = "return document.querySelector('#trouble').hidden && \
                 document.querySelector('#link').textContent == 'Live'";
     browser.until(back).await;
