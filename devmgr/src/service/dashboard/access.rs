@@ -12,6 +12,7 @@ use axum::http::header::{COOKIE, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method};
 use causeway_security::{DerivingKey, Token, TokenHash};
 use causeway_serving::gate::Peer;
+use zeroize::Zeroizing;
 
 use super::super::authentication::{Authenticator, wall_now};
 use crate::identity::{Caller, NotKnown, Shown, TokenId};
@@ -109,7 +110,8 @@ pub(super) fn by_token(authenticator: &Authenticator, token: &Token) -> Result<C
 /// The token in the form's body, `token=...` with escapes.
 pub(super) fn token_in(body: &[u8]) -> Option<Token> {
     let text = body.strip_prefix(b"token=")?;
-    let mut plain = Vec::with_capacity(text.len());
+    // As large as it gets, so that no copy is left behind.
+    let mut plain = Zeroizing::new(Vec::with_capacity(text.len()));
     let mut rest = text.iter();
     while let Some(&byte) = rest.next() {
         plain.push(match byte {

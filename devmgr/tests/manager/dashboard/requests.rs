@@ -1,12 +1,13 @@
 //! The dashboard's answers: authentication, permissions, headers, slow readers and floods.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::super::node::FakeNode;
 use super::super::process::{AT_MOST, DASHBOARD, Manager, request, waiting};
@@ -258,26 +259,60 @@ async fn each_answer_has_the_policy_and_the_files_are_public() {
 
 #[tokio::test]
 async fn slow_readers_and_floods_make_nobody_wait() {
-    let manager = Manager::configured(DASHBOARD);
-    let _node = FakeNode::start(manager.address, 1, 2);
+    let manager = Manager::configured(&format!("{DASHBOARD}\n[heartbeat]\nlimit_ms = 60000\n"));
+    // So many devices that a snapshot does not fit into the buffers of a viewer that does not read.
+    let count = 100;
+    let _nodes = super::crowd::nodes(manager.address, count).await;
     let mut ann = manager.user("ann").await;
-    ann.see_nodes(1).await;
+    ann.see_nodes(count as usize).await;
     let address = manager.dashboard();
-    // Viewers that never read, and connections that never say anything.
+    let mut events = Events::open(clear(address).await, "").await;
+    let first = events.expect("snapshot").await;
+    assert!(first.to_string().len() > 200_000);
     let mut slow = Vec::new();
-    for _ in 0..40 {
-        let mut socket = TcpStream::connect(address).await.unwrap();
-        let head = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
-        socket.write_all(head).await.unwrap();
-        slow.push(socket);
+    for _ in 0..20 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let wire: Box<dyn Wire> = Box::new(socket.connect(address).await.unwrap());
+        slow.push(Events::open(wire, "").await);
     }
+    // Connections that say nothing.
     let mut silent = Vec::new();
     for _ in 0..400 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
-    // Newcomers displace connections that have been silent for longer than the grace of a second.
+    // Others' snapshots come each second, with what has happened since.
+    let granted = ann.granted(request("1")).await;
+    let id = super::super::process::hex(&granted.lease_id);
+    let mut number = 0;
+    while events.expect("change").await["leases"].get(&id).is_none() {
+        number += 1;
+        assert!(number < 30, "no change with the lease");
+    }
+    // The slow viewers have an old snapshot, and have missed changes. A new snapshot comes in their place.
+    let mut late = 0;
+    for mut viewer in slow {
+        // A viewer that has not read for 20 s has lost its connection.
+        let Some((name, old)) = viewer.next().await else {
+            continue;
+        };
+        assert_eq!(name, "snapshot");
+        if let Some((name, new)) = viewer.next().await {
+            late += usize::from(name == "snapshot" && old["now"] != new["now"]);
+        }
+        if late > 0 {
+            break;
+        }
+    }
+    assert!(late > 0, "every viewer took all, or none came back");
+    newcomers_are_answered(address).await;
+    drop(silent);
+}
+
+/// Newcomers displace connections that have been silent for longer than the grace of a second.
+async fn newcomers_are_answered(address: SocketAddr) {
     let begin = Instant::now();
-    let answer = loop {
+    loop {
         let mut wire = TcpStream::connect(address).await.unwrap();
         let head = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
         let mut first = [0; 15];
@@ -286,20 +321,33 @@ async fn slow_readers_and_floods_make_nobody_wait() {
             wire.read_exact(&mut first).await
         };
         if answered.await.is_ok() {
-            break first;
+            assert_eq!(&first, b"HTTP/1.1 200 OK");
+            return;
         }
         assert!(begin.elapsed() < AT_MOST, "nobody is answered");
-    };
-    assert_eq!(&answer, b"HTTP/1.1 200 OK");
-    drop(silent);
-    // Others' snapshots come each second, with what has happened since.
-    let mut events = Events::open(clear(address).await, "").await;
-    events.expect("snapshot").await;
-    let granted = ann.granted(request("1")).await;
-    let id = super::super::process::hex(&granted.lease_id);
+    }
+}
+
+#[tokio::test]
+async fn a_user_has_32_streams_and_others_have_theirs() {
+    let site = Site::start();
+    let (ann, admin) = (
+        site.cookie(&site.token).await,
+        site.cookie(&site.admin_token()).await,
+    );
+    let mut streams = Vec::new();
+    for _ in 0..32 {
+        streams.push(Events::open(site.wire().await, &ann).await);
+    }
+    let refused = site.get("/events", &ann).await;
+    assert_eq!(refused.code, 503);
+    assert!(refused.body.contains("too many pages"), "{refused:?}");
+    Events::open(site.wire().await, &admin).await;
+    // A place is free once the manager has noticed that a page has gone.
+    streams.pop();
     let begin = Instant::now();
-    while events.expect("change").await["leases"].get(&id).is_none() {
-        assert!(begin.elapsed() < Duration::from_secs(10));
+    while !Events::opens(site.wire().await, &ann).await {
+        assert!(begin.elapsed() < AT_MOST, "no place becomes free");
     }
 }
 
