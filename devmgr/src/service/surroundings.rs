@@ -103,6 +103,7 @@ mod tests {
             schema: 1,
             since_unix_ms: 0,
             problem: problem.to_owned(),
+            dashboard: String::new(),
         };
         let managers = [
             manager("m1:7078", ""),
