@@ -343,6 +343,21 @@ mod tests {
     }
 
     #[test]
+    fn a_viewer_that_has_missed_a_change_gets_a_whole_snapshot() {
+        let published = Published {
+            number: 7,
+            page: Map::new(),
+            change: Some(event("change", &1)),
+            whole: OnceLock::new(),
+        };
+        assert_eq!(published.event_after(Some(6)), event("change", &1));
+        for has in [None, Some(5)] {
+            let whole = event("snapshot", &published.page);
+            assert_eq!(published.event_after(has), whole, "{has:?}");
+        }
+    }
+
+    #[test]
     fn a_feed_ends_with_its_source() {
         let feed = Arc::new(Feed::new());
         let ends = Ends(Arc::clone(&feed));

