@@ -5,12 +5,12 @@
 "use strict";
 
 const ROWS = 100; // on one page of a list
-const SILENCE = 5000; // milliseconds after which a silent manager counts as lost
+const SILENCE = 6000; // milliseconds without a byte after which a manager counts as lost; it sends some every 2 s
 const RETRY = 1000; // milliseconds between attempts to reach it
 const SVG = "http://www.w3.org/2000/svg";
 const by = (id) => document.getElementById(id);
 
-const page = { all: {}, me: {}, view: "", first: 0, filter: "", sort: {}, source: null, heard: 0, lost: "" };
+const page = { all: {}, me: {}, view: "", first: 0, filter: "", sort: {}, stream: null, heard: 0, lost: "" };
 
 // Texts
 
@@ -31,6 +31,7 @@ function bytes(size) {
 
 const count = (number, one, many) => `${number} ${number === 1 ? one : many}`;
 const short = (id) => id.slice(0, 8);
+const asOf = (of) => `as of ${new Date(of.as_of_unix_ms).toLocaleTimeString()}`;
 const age = (since) => duration(page.all.now - since);
 const program = (of) => (of?.program ? `${of.program} (${of.pid}@${of.host})` : "");
 
@@ -167,7 +168,8 @@ const LISTS = {
   },
   managers: {
     title: "Managers", one: "manager", many: "managers", rows: () => page.all.managers.managers, empty: "No manager is known.",
-    detail: (all) => `term ${all.managers.term}, ${all.managers.store}`,
+    detail: (all) => (all.managers.problem ? asOf(all.managers) : `term ${all.managers.term}, ${all.managers.store}`),
+    says: (all) => (all.managers.problem ? `${asOf(all.managers)} (${all.managers.problem})` : ""),
     columns: [
       plain("Manager", (of) => of.address),
       plain("Role", (of) => (of.role === "leader" ? sign("good", of.role) : sign("idle", of.role)), (of) => of.role),
@@ -251,7 +253,7 @@ function fill(cell, content) {
 }
 
 function drawHead(head, list, sorts) {
-  const key = list.title + JSON.stringify(sorts ? page.sort[page.view] ?? null : "");
+  const key = list.columns.map((column) => column.name).join() + JSON.stringify(sorts ? page.sort[page.view] ?? null : "");
   if (head.shown === key) return;
   head.shown = key;
   const focused = document.activeElement?.dataset?.column;
@@ -340,7 +342,7 @@ function drawList() {
   by("earlier").disabled = page.first === 0;
   by("later").disabled = page.first + ROWS >= rows.length;
   const others = page.view === "queue" ? page.all.waiting - total : 0;
-  put("note", others > 0 ? `Waiting requests of other users: ${others}` : list.note ?? "");
+  put("note", others > 0 ? `Waiting requests of other users: ${others}` : list.says?.(page.all) ?? list.note ?? "");
   const members = page.view === "managers" ? Object.values(page.all.managers.members) : [];
   by("more").hidden = members.length === 0;
   if (members.length) {
@@ -425,35 +427,61 @@ function take(all) {
   draw();
 }
 
-function lose(reason) {
+// Says that what is shown is old, and why. The link, if there is one, leads to where that can be changed.
+function lose(reason, link) {
   if (page.lost === reason) return;
   page.lost = reason;
   by("link").className = "";
   put("link", page.all.now ? `As of ${new Date(page.all.now).toLocaleTimeString()}` : "Not connected");
   put("trouble", reason);
+  if (link) {
+    const place = document.createElement("a");
+    [place.href, place.textContent] = link;
+    by("trouble").append(" ", place);
+  }
   by("trouble").hidden = false;
 }
 
 function close() {
-  page.source?.close();
-  page.source = null;
+  page.stream?.abort();
+  page.stream = null;
 }
 
-function follow() {
+function happened(name, data) {
+  if (name === "snapshot") take(data);
+  else if (name === "change") take(merged(page.all, data));
+  else if (name === "over") {
+    lose(data.reason);
+    retry();
+  }
+}
+
+// Follows the stream of events until it ends. Not by EventSource, which hides the bytes of an event that is still on
+// its way over a slow link, and the answer if there is no stream.
+async function follow() {
   close();
-  const source = new EventSource("/events");
-  page.source = source;
-  source.addEventListener("snapshot", (event) => take(JSON.parse(event.data)));
-  source.addEventListener("change", (event) => take(merged(page.all, JSON.parse(event.data))));
-  source.addEventListener("over", (event) => {
-    lose(JSON.parse(event.data).reason);
-    retry();
-  });
-  source.addEventListener("error", () => {
-    lose("The device manager sends nothing: it has ended, or too many pages look at it. This page tries again each second.");
-    retry();
-  });
+  const stream = new AbortController();
+  page.stream = stream;
   page.heard = Date.now();
+  const answer = await fetch("/events", { cache: "no-store", signal: stream.signal });
+  if (!answer.ok) return refused(answer);
+  const [reader, decoder] = [answer.body.getReader(), new TextDecoder()];
+  for (let parts = []; ;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    page.heard = Date.now();
+    const text = decoder.decode(value, { stream: true });
+    // The end of an event may be cut in two.
+    const lines = ((parts.at(-1)?.endsWith("\n") ? parts.pop() : "") + text).split("\n\n");
+    while (lines.length > 1) {
+      const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(parts.join("") + lines.shift()) ?? [];
+      parts = [];
+      if (name) happened(name, JSON.parse(data));
+    }
+    parts.push(lines[0]);
+  }
+  lose("The device manager has ended the connection. This page tries again each second.");
+  retry();
 }
 
 let timer = 0;
@@ -463,23 +491,38 @@ function retry(pause = RETRY) {
   timer = setTimeout(connect, pause);
 }
 
+// The dashboard of another manager, to which a standby leads. One of this origin would lead here again.
+function elsewhere(text) {
+  const url = URL.canParse(text ?? "") ? new URL(text) : null;
+  return url && /^https?:$/.test(url.protocol) && url.origin !== location.origin ? url : null;
+}
+
+async function refused(answer) {
+  if (answer.status === 401) return location.replace("/sign-in");
+  const of = await answer.json().catch(() => ({ reason: `The device manager refuses this page (${answer.status}).` }));
+  const there = elsewhere(of.dashboard);
+  if (answer.status === 403) lose(of.reason, ["/sign-in", "Sign in with another token"]);
+  else lose(of.reason, there ? [there.href, "Dashboard of the leader"] : undefined);
+  if (!there) return retry();
+  // Two managers that take each other for the leader would send the page to and fro.
+  close();
+  clearTimeout(timer);
+  timer = setTimeout(() => location.replace(there.href + location.hash), RETRY);
+}
+
 async function connect() {
   if (document.hidden) return;
   try {
     const answer = await fetch("/session", { cache: "no-store", signal: AbortSignal.timeout(SILENCE) });
-    if (answer.status === 401) return location.replace("/sign-in");
-    const of = await answer.json();
-    if (!answer.ok) {
-      lose(of.reason);
-      // A standby names the dashboard of the leader.
-      if (/^https?:\/\//.test(of.dashboard ?? "")) location.replace(of.dashboard + location.hash);
-      return retry();
-    }
-    page.me = of;
-    put("who", of.authenticates ? of.user + (of.admin ? " (administrator)" : "") : "no authentication");
-    by("sign-out").hidden = !of.by_token;
-    follow();
-  } catch {
+    if (!answer.ok) return await refused(answer);
+    page.me = await answer.json();
+    put("who", page.me.authenticates ? page.me.user + (page.me.admin ? " (administrator)" : "") : "no authentication");
+    by("sign-out").hidden = !page.me.by_token;
+    // Meanwhile the page may have been hidden.
+    if (!document.hidden) await follow();
+  } catch (error) {
+    // This page has closed the stream, and knows why.
+    if (error.name === "AbortError") return;
     lose("The device manager does not answer. This page tries again each second.");
     retry();
   }
@@ -503,8 +546,8 @@ function begin() {
     else retry(0);
   });
   setInterval(() => {
-    if (!page.source || Date.now() - page.heard < SILENCE) return;
-    lose("The device manager has sent nothing for 5 s. This page tries again each second.");
+    if (!page.stream || Date.now() - page.heard < SILENCE) return;
+    lose("The device manager has sent nothing for 6 s. This page tries again each second.");
     retry(0);
   }, 1000);
   connect();

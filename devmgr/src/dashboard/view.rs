@@ -24,7 +24,16 @@ pub(crate) struct Content {
     pub(crate) queue: Queue,
     pub(crate) kinds: Vec<Kind>,
     /// The managers, as of a moment ago. `None`: not known yet.
-    pub(crate) managers: Option<(Wall, Managers)>,
+    pub(crate) managers: Option<KnownAt>,
+}
+
+/// The managers, as of an earlier moment.
+#[derive(Debug)]
+pub(crate) struct KnownAt {
+    pub(crate) at: Wall,
+    pub(crate) list: Managers,
+    /// Why there is no later answer, if there should be one.
+    pub(crate) problem: Option<String>,
 }
 
 /// What is computed from several moments.
@@ -90,8 +99,8 @@ pub(crate) fn draw(
         put("nodes", Value::Object(nodes.collect()));
         put("devices", Value::Object(devices(content, figures)));
         let known = content.managers.as_ref().filter(|_| *managers);
-        if let Some((at, of)) = known {
-            put("managers", managers_of(of, *at));
+        if let Some(known) = known {
+            put("managers", managers_of(known));
         }
     }
     page
@@ -200,20 +209,38 @@ fn users(leases: &[Lease]) -> BTreeMap<String, Vec<&str>> {
     users
 }
 
-fn managers_of(of: &Managers, at: Wall) -> Value {
+fn managers_of(known: &KnownAt) -> Value {
+    let (of, at) = (&known.list, known.at);
     let managers = of.managers.iter().map(|of| {
         let mut row = row(of);
         absolute(&mut row, "since_ms", "since_unix_ms", at);
-        (of.address.clone(), row)
+        (&*of.address, row)
     });
-    let members = of.members.iter().map(|of| (of.name.clone(), row(of)));
-    json!({
+    let members = of.members.iter().map(|of| (&*of.name, row(of)));
+    let mut page = json!({
         "cluster": of.cluster,
         "term": of.term,
         "store": of.store,
-        "managers": managers.collect::<Map<_, _>>(),
-        "members": members.collect::<Map<_, _>>(),
-    })
+        "managers": numbered(managers),
+        "members": numbered(members),
+    });
+    if let (Some(problem), Some(page)) = (&known.problem, page.as_object_mut()) {
+        page.insert("as_of_unix_ms".to_owned(), json!(at.0));
+        page.insert("problem".to_owned(), json!(problem));
+    }
+    page
+}
+
+/// Rows by their names, and by a number if several have one name: two managers may run with one address.
+fn numbered<'a>(rows: impl Iterator<Item = (&'a str, Value)>) -> Map<String, Value> {
+    let mut map = Map::new();
+    for (name, row) in rows {
+        let mut names =
+            std::iter::once(name.to_owned()).chain((2..).map(|number| format!("{name} {number}")));
+        let free = names.find(|name| !map.contains_key(name));
+        map.extend(free.map(|name| (name, row)));
+    }
+    map
 }
 
 #[cfg(test)]
@@ -279,7 +306,11 @@ mod tests {
             leases: vec![lease_of(2, "ann", 0).into(), lease_of(3, "bob", 1).into()],
             queue: queue.into(),
             kinds: Vec::new(),
-            managers: Some((Wall(100_000), pb::ManagerList::default().into())),
+            managers: Some(KnownAt {
+                at: Wall(100_000),
+                list: pb::ManagerList::default().into(),
+                problem: None,
+            }),
         }
     }
 
@@ -316,6 +347,30 @@ mod tests {
         let visible = Audience::All { managers: false };
         let page = draw(&content, &figures, &visible);
         assert!(page.contains_key("nodes") && !page.contains_key("managers"));
+    }
+
+    #[test]
+    fn managers_of_one_address_have_a_row_each_and_an_old_answer_its_time_and_reason() {
+        let of = |address: &str| pb::ManagerState {
+            address: address.to_owned(),
+            ..pb::ManagerState::default()
+        };
+        let list = pb::ManagerList {
+            managers: vec![of("m1:1"), of("m1:1"), of("m2:1")],
+            ..pb::ManagerList::default()
+        };
+        let mut known = KnownAt {
+            at: Wall(7),
+            list: list.into(),
+            problem: None,
+        };
+        let page = managers_of(&known);
+        assert_eq!(page["managers"].as_object().unwrap().len(), 3);
+        assert!(page.get("problem").is_none() && page.get("as_of_unix_ms").is_none());
+        known.problem = Some("no answer".to_owned());
+        let page = managers_of(&known);
+        assert_eq!(page["problem"], "no answer");
+        assert_eq!(page["as_of_unix_ms"], 7);
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct Lead {
 pub struct Standing {
     /// Where the leader is reached, if one is known.
     pub leader: Option<String>,
+    /// The leader's process, if that is another one.
+    pub other: Option<ManagerId>,
     /// The highest term that this manager has met since its start.
     pub met: Term,
     /// The cluster, if it is known.
@@ -372,15 +374,17 @@ impl Candidate {
 
     /// Publishes the standing, here and in etcd.
     fn publish(&mut self) {
-        let leader = match self.machine.view() {
-            View::Standby(leader) => leader.map(|key| key.address.clone()),
-            View::Loading(_) | View::Leading(_) => Some(self.address.clone()),
+        let (leader, other) = match self.machine.view() {
+            View::Standby(Some(key)) => (Some(key.address.clone()), Some(key.manager)),
+            View::Standby(None) => (None, None),
+            View::Loading(_) | View::Leading(_) => (Some(self.address.clone()), None),
         };
         let leader = leader.filter(|address| !address.is_empty());
         let met = self.machine.met();
         self.standing.send_if_modified(|standing| {
-            let changed = (&standing.leader, standing.met) != (&leader, met);
-            (standing.leader, standing.met) = (leader, met);
+            let before = (&standing.leader, standing.other, standing.met);
+            let changed = before != (&leader, other, met);
+            (standing.leader, standing.other, standing.met) = (leader, other, met);
             changed
         });
         let registration = Registration {
@@ -701,6 +705,8 @@ mod tests {
         let leader = leader_of(b"{}", 1);
         candidate.event(Happened::Event(Event::Seen(Some(leader))));
         assert_eq!(stands.borrow().problem, None);
+        candidate.publish();
+        assert_eq!(stands.borrow().other, Some(ManagerId(0)));
     }
 
     #[test]

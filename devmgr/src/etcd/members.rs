@@ -8,6 +8,7 @@ use super::client::Etcd;
 use super::fault::Fault;
 use super::keys::{Keys, Registration};
 use super::store::range;
+use crate::leadership::ManagerId;
 
 /// Timeout of a member's answer.
 const LISTED_WITHIN: Duration = Duration::from_secs(1);
@@ -39,6 +40,17 @@ pub async fn managers(etcd: &Etcd) -> Result<Vec<Registration>, Fault> {
     // Those of later versions may say it in another way.
     let read = |(_, value): &(Vec<u8>, Vec<u8>)| serde_json::from_slice(value).ok();
     Ok(found.iter().filter_map(read).collect())
+}
+
+/// What a manager that runs says about itself. `None`: it has not said it yet, or it has ended.
+///
+/// # Errors
+/// [`Fault`]
+pub async fn registration(etcd: &Etcd, of: ManagerId) -> Result<Option<Registration>, Fault> {
+    let key = Keys::new(&etcd.access().prefix).manager(of);
+    let got = etcd.get(LISTED_WITHIN, key).await?;
+    let value = got.kvs().first().map(etcd_client::KeyValue::value);
+    Ok(value.and_then(|value| serde_json::from_slice(value).ok()))
 }
 
 /// etcd's members that the settings name, as they answer.

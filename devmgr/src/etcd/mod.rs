@@ -27,6 +27,6 @@ pub use candidate::{Candidate, Instruction, Instructions, Lead, Order, Standing}
 pub use client::Etcd;
 pub use fault::Fault;
 pub use keys::Registration;
-pub use members::{Member, managers, members};
+pub use members::{Member, managers, members, registration};
 pub use store::EtcdStore;
 pub use tenure::{Tenure, now};

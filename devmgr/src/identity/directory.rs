@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use causeway_security::TokenHash;
+use causeway_security::{DerivingKey, TokenHash};
 
 use super::{Caller, IdentityChange, NotChanged, NotKnown, Shown, TokenId, TokenRow, User};
 use crate::policy::UserName;
@@ -128,19 +128,19 @@ impl Directory {
         self.by_row(row, now)
     }
 
-    /// The caller who shows the secret that is derived from their token for this purpose.
+    /// The caller who shows the secret that is derived from their token under this key.
     ///
     /// # Errors
     /// [`NotKnown::Token`] or [`NotKnown::Expired`].
     pub fn by_derived(
         &self,
         id: &TokenId,
-        purpose: &str,
+        key: &DerivingKey,
         shown: &TokenHash,
         now: Wall,
     ) -> Result<Caller, NotKnown> {
         let row = self.tokens.get(id).ok_or(NotKnown::Token)?;
-        match TokenHash(row.hash).derive(purpose).matches(shown) {
+        match key.derive(&TokenHash(row.hash)).matches(shown) {
             true => self.by_row(row, now),
             false => Err(NotKnown::Token),
         }
@@ -388,26 +388,27 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_secret_ends_with_its_token_and_serves_one_purpose() {
+    fn a_derived_secret_ends_with_its_token_and_its_key() {
         let (one, two) = (Token::generate(), Token::generate());
         let rows = vec![
             token("1", "ann", &one, Some(Wall(100))),
             token("2", "bob", &two, None),
         ];
         let mut directory = Directory::new(vec![user("ann"), user("bob")], rows, Vec::new());
-        let secret = one.hash().derive("page");
-        let who = |directory: &Directory, id: &str, purpose: &str, now| {
+        let (key, another) = (DerivingKey::generate(), DerivingKey::generate());
+        let secret = key.derive(&one.hash());
+        let who = |directory: &Directory, id: &str, key: &DerivingKey, now| {
             let id = TokenId(id.to_owned());
-            let caller = directory.by_derived(&id, purpose, &secret, Wall(now));
+            let caller = directory.by_derived(&id, key, &secret, Wall(now));
             caller.map(|caller| caller.user.to_string())
         };
-        assert_eq!(who(&directory, "1", "page", 99), Ok("ann".to_owned()));
-        assert_eq!(who(&directory, "1", "page", 100), Err(NotKnown::Expired));
-        for (id, purpose) in [("1", "other"), ("2", "page"), ("3", "page")] {
-            assert_eq!(who(&directory, id, purpose, 0), Err(NotKnown::Token));
+        assert_eq!(who(&directory, "1", &key, 99), Ok("ann".to_owned()));
+        assert_eq!(who(&directory, "1", &key, 100), Err(NotKnown::Expired));
+        for (id, key) in [("1", &another), ("2", &key), ("3", &key)] {
+            assert_eq!(who(&directory, id, key, 0), Err(NotKnown::Token));
         }
         directory.apply(IdentityChange::DeleteToken(TokenId("1".to_owned())));
-        assert_eq!(who(&directory, "1", "page", 0), Err(NotKnown::Token));
+        assert_eq!(who(&directory, "1", &key, 0), Err(NotKnown::Token));
     }
 
     fn wanted(

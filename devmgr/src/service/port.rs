@@ -91,7 +91,8 @@ impl Port {
         let pages = connections::pages(tls.as_ref(), settings)?;
         let dashboard_at = pages.as_ref().map(Pages::address);
         let standing = others.as_ref().map(|of| of.standing.clone());
-        let dashboard = dashboard_at.map(|at| Dashboard::new(at, tls.is_some(), standing));
+        let dashboard = dashboard_at
+            .map(|at| Dashboard::new(at, tls.is_some(), settings.authenticate, standing));
         let port = Port {
             settings: settings.clone(),
             tls,

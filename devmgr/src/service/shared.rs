@@ -3,11 +3,10 @@
 //! The [`Candidate`] decides about the role; this module changes what the port serves. Invariant: the services
 //! of a reign begin after its state was read, and their connections end with its tenure.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use causeway_proto::manager as pb;
-use causeway_serving::is_loopback;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tonic::Status;
@@ -21,7 +20,7 @@ use super::surroundings::Surroundings;
 use super::{RunningManager, State};
 use crate::etcd::{
     Candidate, Etcd, Instruction, Instructions, Lead, Member, Order, Registration, Standing,
-    Tenure, managers, members,
+    Tenure, managers, members, registration,
 };
 use crate::leadership::Reign;
 use crate::settings::{Settings, is_loopback_host};
@@ -31,6 +30,8 @@ use crate::time::Time;
 /// Time for the answer to an administrator who wants another leader.
 const ANSWERS_FIRST: Duration = Duration::from_millis(50);
 
+/// Timeout for the addresses of this manager's own host.
+const RESOLVES_WITHIN: Duration = Duration::from_secs(2);
 /// Pause before etcd is asked for the managers again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -45,7 +46,10 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
     let (mut port, bound) = Port::open(settings, Some(surroundings)).await?;
     let address = reached_at(settings, &bound.addresses);
     port.advertise(address.clone());
-    let dashboard = dashboard_url(settings, &address, bound.dashboard_at);
+    let dashboard = match bound.dashboard_at {
+        Some(at) => dashboard_url(settings.tls.is_some(), &address, &known(&address).await, at),
+        None => String::new(),
+    };
     if let Some(dashboard) = port.dashboard() {
         tokio::spawn(follow_dashboards(etcd.clone(), stands.clone(), dashboard));
     }
@@ -78,21 +82,28 @@ fn reached_at(settings: &Settings, bound: &[SocketAddr]) -> String {
     advertised.unwrap_or_else(|| bound.first().map(ToString::to_string).unwrap_or_default())
 }
 
-/// Where others reach this manager's dashboard: on the host of its address. Empty: nowhere.
-fn dashboard_url(settings: &Settings, address: &str, bound: Option<SocketAddr>) -> String {
-    let Some(bound) = bound else {
-        return String::new();
-    };
-    let scheme = if settings.tls.is_some() {
-        "https"
-    } else {
-        "http"
-    };
+/// The addresses of a `HOST:PORT`. None, if the name is not known here.
+async fn known(address: &str) -> Vec<IpAddr> {
+    let looked = tokio::net::lookup_host(address);
+    match tokio::time::timeout(RESOLVES_WITHIN, looked).await {
+        Ok(Ok(found)) => found.map(|of| of.ip()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Where others reach this manager's dashboard: on the host of its address, whose addresses are `known`. Empty: nowhere.
+fn dashboard_url(is_secure: bool, address: &str, known: &[IpAddr], bound: SocketAddr) -> String {
+    let scheme = if is_secure { "https" } else { "http" };
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    // From another machine, an address of loopback would lead to that machine itself.
-    match is_loopback(&bound) && !is_loopback_host(address) {
-        true => String::new(),
-        false => format!("{scheme}://{host}:{}/", bound.port()),
+    let leads_there = match bound.ip() {
+        any if any.is_unspecified() => true,
+        // From another machine, an address of loopback would lead to that machine itself.
+        ip if ip.is_loopback() => is_loopback_host(address),
+        ip => known.contains(&ip),
+    };
+    match leads_there {
+        true => format!("{scheme}://{host}:{}/", bound.port()),
+        false => String::new(),
     }
 }
 
@@ -103,14 +114,15 @@ async fn follow_dashboards(
     dashboard: Dashboard,
 ) {
     loop {
-        let leader = standing.borrow_and_update().leader.clone();
+        // By its process, because an earlier one of the same address may still be registered. This manager is left out:
+        // until it serves, its page would lead to itself.
+        let leader = standing.borrow_and_update().other;
         dashboard.set_leaders(None);
         let looked = async {
-            while let Some(leader) = &leader {
-                if let Ok(all) = managers(&etcd).await {
-                    let found = all.into_iter().find(|of| of.address == *leader);
-                    let url = found.map(|of| of.dashboard).filter(|url| !url.is_empty());
-                    dashboard.set_leaders(url);
+            while let Some(leader) = leader {
+                // The leader takes its key before it registers.
+                if let Ok(Some(found)) = registration(&etcd, leader).await {
+                    dashboard.set_leaders(Some(found.dashboard).filter(|url| !url.is_empty()));
                     break;
                 }
                 tokio::time::sleep(AGAIN).await;
@@ -318,5 +330,25 @@ impl Role {
         // Only now: the caller polls this in a `select`, which may drop it while it waits.
         self.owner = None;
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dashboard_is_named_only_where_its_host_leads_to_it() {
+        let known = ["192.0.2.1".parse().unwrap(), "::1".parse().unwrap()];
+        let url =
+            |address, bound: &str| dashboard_url(true, address, &known, bound.parse().unwrap());
+        assert_eq!(url("m1:7078", "0.0.0.0:9080"), "https://m1:9080/");
+        assert_eq!(url("m1:7078", "192.0.2.1:9080"), "https://m1:9080/");
+        assert_eq!(url("[::1]:7078", "[::1]:9080"), "https://[::1]:9080/");
+        for elsewhere in ["192.0.2.2:9080", "127.0.0.1:9080", "[::1]:9080"] {
+            assert_eq!(url("m1:7078", elsewhere), "", "{elsewhere}");
+        }
+        let clear = dashboard_url(false, "127.0.0.1:1", &[], "127.0.0.1:2".parse().unwrap());
+        assert_eq!(clear, "http://127.0.0.1:2/");
     }
 }

@@ -57,7 +57,7 @@ pub use secret::Secret;
 pub use server::{ClientCertificates, ServerTls, user_of};
 pub use session::SessionCertificate;
 pub use stream::TlsStream;
-pub use token::{BadToken, Token, TokenHash};
+pub use token::{BadToken, DerivingKey, Token, TokenHash};
 pub use token_list::{NotAuthenticated, TokenList, TokenListState};
 pub use validity::{CertificateOf, Validity};
 

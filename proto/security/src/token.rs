@@ -87,13 +87,25 @@ impl TokenHash {
     pub fn matches(&self, other: &TokenHash) -> bool {
         self.0.ct_eq(&other.0).into()
     }
+}
 
-    /// A secret for another purpose (HMAC-SHA256). The secret reveals neither the token nor its digest, and only a server
-    /// that stores the digest can check it.
+/// A random key of this process, under which secrets are derived from stored digests (HMAC-SHA256). A derived secret
+/// reveals neither the token nor its digest. Nobody who reads the stored digests alone can make or check one.
+#[derive(Clone, Debug)]
+pub struct DerivingKey(ring::hmac::Key);
+
+impl DerivingKey {
+    /// Generates a key.
     #[must_use]
-    pub fn derive(&self, purpose: &str) -> TokenHash {
-        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &self.0);
-        let tag = ring::hmac::sign(&key, purpose.as_bytes());
+    pub fn generate() -> DerivingKey {
+        let bits: Zeroizing<[u8; 32]> = Zeroizing::new(rand::random());
+        DerivingKey(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &*bits))
+    }
+
+    /// The secret of a token.
+    #[must_use]
+    pub fn derive(&self, of: &TokenHash) -> TokenHash {
+        let tag = ring::hmac::sign(&self.0, &of.0);
         let mut derived = TokenHash([0; 32]);
         derived.0.copy_from_slice(tag.as_ref());
         derived
@@ -140,11 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn each_token_and_purpose_has_a_secret_of_its_own() {
+    fn each_token_has_a_secret_of_its_own_under_each_key() {
         let (one, other) = (Token::generate().hash(), Token::generate().hash());
-        assert!(one.derive("page").matches(&one.derive("page")));
-        for wrong in [one, one.derive("other"), other.derive("page")] {
-            assert!(!one.derive("page").matches(&wrong));
+        let (key, another) = (DerivingKey::generate(), DerivingKey::generate());
+        assert!(key.derive(&one).matches(&key.derive(&one)));
+        for wrong in [one, another.derive(&one), key.derive(&other)] {
+            assert!(!key.derive(&one).matches(&wrong));
         }
     }
 

@@ -1,28 +1,28 @@
 //! Who looks at the dashboard: by the cookie of a token, by a client certificate, or by the word of a manager without
 //! authentication.
 //!
-//! The cookie has the token's id and a secret that is derived from the token. The secret serves the dashboard alone, and
-//! whoever has it learns nothing about the token. No session is kept: the cookie is checked against the directory each
-//! time, also by another manager that leads later. Invariant: the cookie ends with its token.
+//! The cookie has the token's id and a secret that is derived from the token's digest under a random key of this process.
+//! The secret serves the dashboard alone, and whoever has it learns nothing about the token. Whoever reads the store cannot
+//! make one. No session is kept: the cookie is checked against the directory each time. Invariant: the cookie ends with its
+//! token, and with the process.
 
 use std::net::IpAddr;
 
 use axum::http::header::{COOKIE, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method};
-use causeway_security::{Token, TokenHash};
+use causeway_security::{DerivingKey, Token, TokenHash};
 use causeway_serving::gate::Peer;
+use zeroize::Zeroizing;
 
 use super::super::authentication::{Authenticator, wall_now};
 use crate::identity::{Caller, NotKnown, Shown, TokenId};
 
-/// What the secret of the cookie is for.
-const PURPOSE: &str = "the dashboard's cookie";
-
-/// The cookie's name and attributes.
+/// The cookie's name and attributes, and the key of its secrets.
 #[derive(Clone, Debug)]
 pub(super) struct Cookie {
     name: String,
     is_secure: bool,
+    key: DerivingKey,
 }
 
 impl Cookie {
@@ -32,6 +32,7 @@ impl Cookie {
         Cookie {
             name: format!("{prefix}causeway-dashboard-{port}"),
             is_secure,
+            key: DerivingKey::generate(),
         }
     }
 
@@ -40,7 +41,7 @@ impl Cookie {
         let Shown::Token(TokenId(id)) = &caller.shown else {
             return None;
         };
-        let secret = token.hash().derive(PURPOSE);
+        let secret = self.key.derive(&token.hash());
         let until = caller.until.map(|until| {
             let seconds = until.0.saturating_sub(wall_now().0) / 1000;
             format!("; Max-Age={seconds}")
@@ -87,7 +88,7 @@ impl Cookie {
         }
         // A cookie stays in a browser when its token is over, so a certificate serves beside a bad cookie.
         let by_cookie = match self.shown(headers) {
-            Some((id, secret)) => directory.by_derived(&id, PURPOSE, &secret, wall_now()),
+            Some((id, secret)) => directory.by_derived(&id, &self.key, &secret, wall_now()),
             None => Err(NotKnown::Nothing),
         };
         match (by_cookie, peer.certified.as_deref()) {
@@ -109,7 +110,8 @@ pub(super) fn by_token(authenticator: &Authenticator, token: &Token) -> Result<C
 /// The token in the form's body, `token=...` with escapes.
 pub(super) fn token_in(body: &[u8]) -> Option<Token> {
     let text = body.strip_prefix(b"token=")?;
-    let mut plain = Vec::with_capacity(text.len());
+    // As large as it gets, so that no copy is left behind.
+    let mut plain = Zeroizing::new(Vec::with_capacity(text.len()));
     let mut rest = text.iter();
     while let Some(&byte) = rest.next() {
         plain.push(match byte {

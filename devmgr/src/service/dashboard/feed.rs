@@ -23,7 +23,7 @@ use super::super::input::Input;
 use super::super::reading::read;
 use super::super::wire;
 use crate::dashboard::change;
-use crate::dashboard::view::{Audience, Content, Figures, device_id, draw};
+use crate::dashboard::view::{Audience, Content, Figures, KnownAt, device_id, draw};
 use crate::listing::{Kind, Managers};
 use crate::rates::Totals;
 use crate::time::Wall;
@@ -36,11 +36,13 @@ const MANAGERS_EVERY: Duration = Duration::from_secs(5);
 const MANAGERS_WITHIN: Duration = Duration::from_millis(200);
 
 /// The snapshots by audience. See the module.
-#[derive(Default)]
 pub(super) struct Feed {
-    audiences: Mutex<HashMap<Audience, watch::Sender<Option<Arc<Published>>>>>,
+    /// `None`: the source has ended, and the feed with it.
+    audiences: Mutex<Option<Audiences>>,
     wake: Notify,
 }
+
+type Audiences = HashMap<Audience, watch::Sender<Option<Arc<Published>>>>;
 
 /// A snapshot for one audience.
 pub(super) struct Published {
@@ -77,10 +79,21 @@ pub(super) fn event(name: &str, data: &impl serde::Serialize) -> Bytes {
 }
 
 impl Feed {
-    /// The snapshots for an audience from now on.
-    pub(super) fn look(&self, audience: Audience) -> watch::Receiver<Option<Arc<Published>>> {
+    pub(super) fn new() -> Feed {
+        Feed {
+            audiences: Mutex::new(Some(HashMap::new())),
+            wake: Notify::new(),
+        }
+    }
+
+    /// The snapshots for an audience from now on. `None`: the feed has ended.
+    pub(super) fn look(
+        &self,
+        audience: Audience,
+    ) -> Option<watch::Receiver<Option<Arc<Published>>>> {
         let mut audiences = self.audiences.lock();
         let published = audiences
+            .as_mut()?
             .entry(audience)
             .or_insert_with(|| watch::channel(None).0);
         let mut receiver = published.subscribe();
@@ -88,32 +101,50 @@ impl Feed {
         receiver.mark_changed();
         drop(audiences);
         self.wake.notify_one();
-        receiver
+        Some(receiver)
     }
 
     /// Who looks at present. Others are forgotten.
     fn audiences(&self) -> Vec<Audience> {
         let mut audiences = self.audiences.lock();
+        let Some(audiences) = audiences.as_mut() else {
+            return Vec::new();
+        };
         audiences.retain(|_, published| published.receiver_count() > 0);
         audiences.keys().cloned().collect()
     }
 
     fn publish(&self, audience: &Audience, published: Arc<Published>) {
-        if let Some(to) = self.audiences.lock().get(audience) {
+        let audiences = self.audiences.lock();
+        if let Some(to) = audiences.as_ref().and_then(|all| all.get(audience)) {
             to.send_replace(Some(published));
         }
     }
 
-    /// Waits until a snapshot is due: a second after the last one while somebody looks, at `minute` otherwise.
-    async fn due(&self, last: Instant, minute: Instant) {
+    /// Waits until a snapshot is due: at `next` while somebody looks, at `minute` otherwise.
+    async fn due(&self, next: Instant, minute: Instant) {
         while self.audiences().is_empty() {
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep_until(minute) => return,
             }
         }
-        tokio::time::sleep_until(last + EVERY).await;
+        tokio::time::sleep_until(next).await;
     }
+}
+
+/// Ends the feed with its source, also with one that panics. Viewers' streams end, and their pages try again.
+struct Ends(Arc<Feed>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        *self.0.audiences.lock() = None;
+    }
+}
+
+/// Pause after a snapshot that took so long: snapshots take a fifth of the time at most, whatever their size.
+fn pause(took: Duration) -> Duration {
+    EVERY.max(took * 4)
 }
 
 /// Takes the snapshots. The task ends with the reign.
@@ -125,20 +156,21 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) async fn run(self) {
+        let _ends = Ends(Arc::clone(&self.feed));
         let begin = Instant::now();
         let mut state = State::default();
         let mut managers = KnownManagers::default();
-        let mut last = begin - EVERY;
+        let mut next = begin;
         loop {
             let minute = begin + state.figures.hour.next();
-            self.feed.due(last, minute).await;
-            last = Instant::now();
+            self.feed.due(next, minute).await;
             let audiences = self.feed.audiences();
             if audiences.contains(&Audience::All { managers: true }) {
                 managers.refresh(&self.managers).await;
             }
+            let from = Instant::now();
             // Fails only when the owner has ended, and the reign with it.
-            let Ok(content) = self.content(managers.known.clone()).await else {
+            let Ok(content) = self.content(managers.shown(from)).await else {
                 return;
             };
             let (at, feed) = (begin.elapsed(), Arc::clone(&self.feed));
@@ -147,16 +179,25 @@ impl Source {
                 state.publish(at, &content, &audiences, &feed);
                 state
             });
-            let Ok(after) = done.await else {
-                return;
+            state = match done.await {
+                Ok(after) => after,
+                Err(error) => {
+                    tracing::error!(%error, "the dashboard ends until this manager leads again");
+                    return;
+                }
             };
-            state = after;
+            // From its begin as long as snapshots are quick, so that there is one each second.
+            let took = from.elapsed();
+            next = match pause(took) {
+                pause if pause > EVERY => from + took + pause,
+                every => from + every,
+            };
         }
     }
 
     async fn content(
         &self,
-        managers: Option<(Wall, Arc<pb::ManagerList>)>,
+        managers: Option<(Wall, Arc<pb::ManagerList>, Option<String>)>,
     ) -> Result<Content, Status> {
         let taken = read(&self.owner, |sight| {
             (sight.now.wall, snapshot(sight), wire::kinds(sight.book))
@@ -168,8 +209,11 @@ impl Source {
             leases: snapshot.leases.into_iter().map(Into::into).collect(),
             queue: snapshot.queue.unwrap_or_default().into(),
             kinds: kinds.into_iter().map(Kind::from).collect(),
-            managers: managers
-                .map(|(at, list)| (at, Managers::from(pb::ManagerList::clone(&list)))),
+            managers: managers.map(|(at, list, problem)| KnownAt {
+                at,
+                list: Managers::from(pb::ManagerList::clone(&list)),
+                problem,
+            }),
         })
     }
 }
@@ -178,6 +222,8 @@ impl Source {
 #[derive(Default)]
 struct KnownManagers {
     known: Option<(Wall, Arc<pb::ManagerList>)>,
+    /// Why the last question got no answer.
+    problem: Option<String>,
     asked: Option<Instant>,
     answer: Option<JoinHandle<Result<pb::ManagerList, Status>>>,
 }
@@ -199,10 +245,27 @@ impl KnownManagers {
             return;
         };
         self.answer = None;
-        // A failure leaves the earlier answer.
-        if let Ok(Ok(list)) = answered {
-            self.known = Some((wall_now(), Arc::new(list)));
-        }
+        self.problem = match answered {
+            Ok(Ok(list)) => {
+                self.known = Some((wall_now(), Arc::new(list)));
+                None
+            }
+            // The earlier answer is shown with the reason.
+            Ok(Err(status)) => Some(status.message().to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+    }
+
+    /// The last answer, with the reason if there is no newer one.
+    fn shown(&self, now: Instant) -> Option<(Wall, Arc<pb::ManagerList>, Option<String>)> {
+        let (at, list) = self.known.clone()?;
+        let waits = self.answer.is_some();
+        let late = waits
+            && self
+                .asked
+                .is_some_and(|asked| now - asked >= MANAGERS_EVERY);
+        let late = late.then(|| "etcd does not answer".to_owned());
+        Some((at, list, self.problem.clone().or(late)))
     }
 }
 
@@ -265,5 +328,44 @@ impl Figures {
         self.nodes.take(at, nodes);
         self.hour
             .record(at, devices.iter().map(|(id, busy)| (&**id, *busy)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_take_a_fifth_of_the_time_at_most() {
+        assert_eq!(pause(Duration::from_millis(3)), EVERY);
+        assert_eq!(pause(Duration::from_millis(250)), EVERY);
+        assert_eq!(pause(Duration::from_secs(2)), Duration::from_secs(8));
+    }
+
+    #[test]
+    fn a_viewer_that_has_missed_a_change_gets_a_whole_snapshot() {
+        let published = Published {
+            number: 7,
+            page: Map::new(),
+            change: Some(event("change", &1)),
+            whole: OnceLock::new(),
+        };
+        assert_eq!(published.event_after(Some(6)), event("change", &1));
+        for has in [None, Some(5)] {
+            let whole = event("snapshot", &published.page);
+            assert_eq!(published.event_after(has), whole, "{has:?}");
+        }
+    }
+
+    #[test]
+    fn a_feed_ends_with_its_source() {
+        let feed = Arc::new(Feed::new());
+        let ends = Ends(Arc::clone(&feed));
+        let audience = Audience::All { managers: false };
+        let viewer = feed.look(audience.clone()).unwrap();
+        assert!(viewer.has_changed().is_ok());
+        drop(ends);
+        assert!(viewer.has_changed().is_err());
+        assert!(feed.look(audience).is_none());
     }
 }

@@ -9,6 +9,7 @@
 mod access;
 mod feed;
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,12 +45,23 @@ use crate::dashboard::files;
 use crate::dashboard::view::Audience;
 use crate::etcd::{Standing, Tenure};
 use crate::identity::Caller;
+use crate::policy::UserName;
 use crate::settings::Visible;
 
 /// The policy for everything that a page loads.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";
 /// Size limit of a form, in bytes.
 const MAX_FORM: usize = 4 << 10;
+/// Limit of the streams of one user, if callers are authenticated.
+const STREAMS: usize = 32;
+/// Size limit of what is sent at once, in bytes.
+const SLICE: usize = 64 << 10;
+/// Time in which a viewer must take one event.
+const EVENT_WITHIN: Duration = Duration::from_secs(120);
+/// Silence after which a comment says that the stream lives.
+const COMMENT_AFTER: Duration = Duration::from_secs(2);
+/// The comment.
+const COMMENT: &[u8] = b":\n\n";
 /// Longest time of a stream. The next connection checks the client's certificate anew.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -65,6 +77,7 @@ struct Shared {
     /// The URL of the leader's dashboard, if this manager stands by and knows it.
     leaders: Mutex<Option<String>>,
     cookie: Cookie,
+    authenticates: bool,
     /// Whether only this machine can reach the dashboard.
     is_local: bool,
 }
@@ -83,6 +96,7 @@ struct Reign {
     visible: Visible,
     tenure: Tenure,
     feed: Arc<Feed>,
+    streams: Streams,
     source: tokio::task::JoinHandle<()>,
 }
 
@@ -97,6 +111,7 @@ impl Dashboard {
     pub(super) fn new(
         address: SocketAddr,
         is_secure: bool,
+        authenticates: bool,
         standing: Option<watch::Receiver<Standing>>,
     ) -> Dashboard {
         Dashboard(Arc::new(Shared {
@@ -104,6 +119,7 @@ impl Dashboard {
             standing,
             leaders: Mutex::default(),
             cookie: Cookie::new(address.port(), is_secure),
+            authenticates,
             is_local: is_loopback(&address),
         }))
     }
@@ -111,7 +127,7 @@ impl Dashboard {
     /// Shows another state, or none, from now on. All streams end.
     pub(super) fn set(&self, served: Option<Served>) {
         let reign = served.map(|served| {
-            let feed = Arc::<Feed>::default();
+            let feed = Arc::new(Feed::new());
             let source = Source {
                 owner: served.owner,
                 managers: served.managers,
@@ -122,6 +138,7 @@ impl Dashboard {
                 visible: served.visible,
                 tenure: served.tenure,
                 feed,
+                streams: Streams::default(),
                 source: tokio::spawn(source.run()),
             })
         });
@@ -155,7 +172,10 @@ impl Dashboard {
         reign.filter(|of| of.tenure.holds()).ok_or_else(|| {
             let standing = self.0.standing.as_ref().map(|of| of.borrow().clone());
             let leaders = self.0.leaders.lock().clone();
-            Refusal::StandsBy(standing.unwrap_or_default(), leaders)
+            match standing {
+                Some(standing) => Refusal::StandsBy(standing, leaders),
+                None => Refusal::Stopping,
+            }
         })
     }
 
@@ -170,6 +190,44 @@ impl Dashboard {
         let caller = caller.map_err(|not| Refusal::NotKnown(not.to_string()))?;
         let audience = audience(reign.visible, &caller)?;
         Ok((caller, audience))
+    }
+}
+
+/// The number of each user's streams.
+#[derive(Clone, Default)]
+struct Streams(Arc<Mutex<HashMap<UserName, usize>>>);
+
+/// One stream of a user, which counts as long as the value lives.
+struct Counted {
+    streams: Streams,
+    user: UserName,
+}
+
+impl Streams {
+    /// Counts one more. `None`: the user has as many as they may.
+    fn count(&self, user: &UserName) -> Option<Counted> {
+        let mut all = self.0.lock();
+        let number = all.entry(user.clone()).or_default();
+        if *number >= STREAMS {
+            return None;
+        }
+        *number += 1;
+        Some(Counted {
+            streams: self.clone(),
+            user: user.clone(),
+        })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = self.streams.0.lock();
+        if let Some(number) = all.get_mut(&self.user) {
+            *number -= 1;
+            if *number == 0 {
+                all.remove(&self.user);
+            }
+        }
     }
 }
 
@@ -190,6 +248,8 @@ enum Refusal {
     NotKnown(String),
     Forbidden(String),
     Full,
+    /// This manager is the only one, and its reign is over or has not begun.
+    Stopping,
     /// With the URL of the leader's dashboard.
     StandsBy(Standing, Option<String>),
 }
@@ -203,6 +263,10 @@ impl IntoResponse for Refusal {
                 let reason =
                     "too many pages look at this dashboard; close some, or try again later";
                 (StatusCode::SERVICE_UNAVAILABLE, reason.to_owned(), None)
+            }
+            Refusal::Stopping => {
+                let reason = "this device manager is starting or stopping".to_owned();
+                (StatusCode::SERVICE_UNAVAILABLE, reason, None)
             }
             Refusal::StandsBy(standing, leaders) => {
                 let reason = format!("this device manager is a {}", standby(&standing));
@@ -222,13 +286,14 @@ async fn guard(State(dashboard): State<Dashboard>, request: Request, next: Next)
     let (path, headers) = (request.uri().path(), request.headers());
     // Links of other sites may lead to the page, which shows nothing by itself.
     let is_open = request.method().is_safe() && !matches!(path, "/session" | "/events");
-    let authenticates = dashboard
-        .reign()
-        .map_or(true, |reign| reign.authenticator.authenticates());
     let mut answer = if !is_open && !access::is_own(request.method(), headers) {
-        let text = "this request comes from a page of another site\n";
-        (StatusCode::FORBIDDEN, text).into_response()
-    } else if dashboard.0.is_local && !authenticates && !access::names_an_address(headers) {
+        // With the form, because that is what such a request most often was.
+        let answer = form("This request comes from a page of another site.").await;
+        (StatusCode::FORBIDDEN, answer).into_response()
+    } else if dashboard.0.is_local
+        && !dashboard.0.authenticates
+        && !access::names_an_address(headers)
+    {
         let text = "this dashboard does not authenticate, so it answers to addresses and to `localhost` only\n";
         (StatusCode::MISDIRECTED_REQUEST, text).into_response()
     } else {
@@ -319,6 +384,13 @@ async fn events(
 ) -> Result<impl IntoResponse, Refusal> {
     let reign = dashboard.reign()?;
     let (caller, audience) = dashboard.caller(&reign, &headers, &peer)?;
+    // Without authentication, all callers have one name.
+    let counted = match dashboard.0.authenticates {
+        true => Some(reign.streams.count(&caller.user).ok_or(Refusal::Full)?),
+        false => None,
+    };
+    let snapshots = reign.feed.look(audience.clone());
+    let snapshots = snapshots.ok_or(Refusal::Stopping)?;
     peer.standing.let_in().map_err(|_| Refusal::Full)?;
     stay.stay();
     let (send, stream) = mpsc::channel(1);
@@ -327,13 +399,14 @@ async fn events(
         visible: reign.visible,
         tenure: reign.tenure.clone(),
         caller,
-        snapshots: reign.feed.look(audience.clone()),
+        snapshots,
         audience,
         send,
     };
     tokio::spawn(async move {
         // Without this limit, a certificate would count for as long as its connection lasts.
         let _ = tokio::time::timeout(LONGEST, viewer.run()).await;
+        drop(counted);
     });
     let kind = [(CONTENT_TYPE, "text/event-stream")];
     Ok((kind, Body::from_stream(ReceiverStream::new(stream))))
@@ -361,6 +434,13 @@ impl Viewer {
                     return;
                 },
                 () = self.send.closed() => return,
+                // Also when the next snapshot takes long.
+                () = tokio::time::sleep(COMMENT_AFTER) => {
+                    if self.say(Bytes::from_static(COMMENT)).await.is_none() {
+                        return;
+                    }
+                    continue;
+                }
             }
             // What a deposed leader knows may be wrong by now, and so may its users and tokens.
             if !self.tenure.holds() {
@@ -371,17 +451,34 @@ impl Viewer {
             };
             if let Err(reason) = self.may_go_on() {
                 // The viewer has left already, or is told.
-                let _ = self
-                    .send
-                    .send(Ok(event("over", &json!({ "reason": reason }))))
-                    .await;
+                let _ = self.say(event("over", &json!({ "reason": reason }))).await;
                 return;
             }
             let event = published.event_after(has);
             has = Some(published.number());
-            // Waits for a slow viewer, who misses the snapshots of this time.
-            if self.send.send(Ok(event)).await.is_err() {
+            // A slow viewer keeps nothing but the event.
+            drop(published);
+            if self.say(event).await.is_none() {
                 return;
+            }
+        }
+    }
+
+    /// Sends an event, and waits for a slow viewer, who misses the snapshots of this time. `None`: the viewer has left,
+    /// takes too long, or may not see the rest.
+    async fn say(&self, event: Bytes) -> Option<()> {
+        let until = tokio::time::Instant::now() + EVENT_WITHIN;
+        let mut rest = event;
+        loop {
+            let part = rest.split_to(rest.len().min(SLICE));
+            let sent = self.send.send(Ok(part));
+            tokio::time::timeout_at(until, sent).await.ok()?.ok()?;
+            if rest.is_empty() {
+                return Some(());
+            }
+            // The rest may wait for long, in which a token may end.
+            if !self.tenure.holds() || self.may_go_on().is_err() {
+                return None;
             }
         }
     }

@@ -1,12 +1,15 @@
 //! A real browser: Debian's Chromium without a screen, steered over WebDriver by its chromedriver.
 //!
 //! WebDriver is JSON over HTTP on loopback. The crate `fantoccini` speaks it, too, but brings code under MPL-2.0, which
-//! `.ci/dependencies.py` does not let in. Invariant: driver and browser end with the value.
+//! `.ci/dependencies.py` does not let in. Invariant: driver and browser end with the value, and with the test's process
+//! however that ends.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -14,40 +17,60 @@ use serde_json::{Value, json};
 use super::super::process::AT_MOST;
 use super::client::{ask, clear};
 
+/// Starts the driver, and ends it with its browser when the standard input ends, which a process that is killed closes,
+/// too. The processes of a browser leave the driver's group, so the folder `$PROFILE` in their arguments tells them apart.
+const GUARD: &str = r#"
+chromedriver --port=0 </dev/null 2>/dev/null &
+exec >/dev/null
+while read -r _; do :; done
+kill -KILL $!; wait $! 2>/dev/null
+for _ in 1 2; do
+    for of in /proc/[0-9]*; do
+        grep -qsF -- "$PROFILE" "$of/cmdline" && kill -KILL "${of#/proc/}"
+    done
+done
+rm -rf -- "$PROFILE"
+"#;
+
 /// A browser with one window.
 pub(super) struct Browser {
-    driver: Child,
+    /// The process of [`GUARD`].
+    guard: Child,
     address: SocketAddr,
     session: String,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 impl Browser {
     /// Starts a browser. `None`, with a line that says why: there is none on this machine.
     pub(super) async fn start() -> Option<Browser> {
         let profile = tempfile::tempdir().unwrap();
-        let started = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let Ok(mut driver) = started else {
+        let there_is_one = Command::new("chromedriver").arg("--version").output();
+        if there_is_one.is_err() {
             println!("skipped: chromedriver is missing (apt-get install chromium chromium-driver)");
             return None;
-        };
-        let out = BufReader::new(driver.stdout.take().unwrap());
-        let port = out.lines().map_while(Result::ok).find_map(|line| {
-            let (_, port) = line.rsplit_once("successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        let port = port.expect("chromedriver says its port");
+        }
+        let mut guard = Command::new("bash")
+            .args(["-c", GUARD])
+            .env("PROFILE", profile.path())
+            // A signal for the group of the test does not end the guard.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let port = port(&mut guard);
         let mut browser = Browser {
-            driver,
-            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            guard,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
             session: String::new(),
-            _profile: profile,
+            profile,
         };
-        let data = format!("--user-data-dir={}", browser._profile.path().display());
+        // Only now: the browser ends with the value if there is no port.
+        browser
+            .address
+            .set_port(port.expect("chromedriver says its port"));
+        let data = format!("--user-data-dir={}", browser.profile.path().display());
         let options = json!({
             // As root, Chromium has no sandbox of its own. `/dev/shm` of a container is small.
             "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", data],
@@ -178,10 +201,70 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser is a child of the driver, which ends it when it is told to end.
-        let pid = rustix::process::Pid::from_child(&self.driver);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.driver.wait();
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
+    }
+}
+
+/// The port of the driver, which says it in its first lines.
+fn port(guard: &mut Child) -> Option<u16> {
+    let out = BufReader::new(guard.stdout.take()?);
+    let (send, port) = mpsc::channel();
+    // Reads on after the port, so that the driver never waits.
+    std::thread::spawn(move || {
+        for line in out.lines().map_while(Result::ok) {
+            let port = line.rsplit_once("successfully on port ");
+            let port = port.and_then(|(_, port)| port.trim_end_matches('.').parse().ok());
+            // Nobody waits for a second port.
+            let _ = port.map(|port| send.send(port));
+        }
+    });
+    port.recv_timeout(AT_MOST).ok()
+}
+
+/// Whether a process has this text among its arguments.
+fn is_argument(text: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = processes.filter_map(|of| std::fs::read(of.path().join("cmdline")).ok());
+    lines.any(|line| String::from_utf8_lossy(&line).contains(text))
+}
+
+/// What the next test kills.
+#[tokio::test]
+#[ignore = "lasts until it is killed"]
+async fn a_browser_that_stays() {
+    if let Some(browser) = Browser::start().await {
+        println!("profile {}", browser.profile.path().display());
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+    }
+}
+
+#[test]
+fn a_browser_ends_with_a_test_that_is_killed() {
+    let name = "dashboard::browser::a_browser_that_stays";
+    let mut test = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--ignored", "--nocapture"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(test.stdout.take().unwrap());
+    let mut lines = out.lines().map_while(Result::ok);
+    let profile = lines.find_map(|line| Some(line.split_once("profile ")?.1.to_owned()));
+    let Some(profile) = profile else {
+        println!("skipped: no browser starts here");
+        test.wait().unwrap();
+        return;
+    };
+    assert!(is_argument(&profile), "the browser runs");
+    test.kill().unwrap();
+    test.wait().unwrap();
+    let begin = Instant::now();
+    while is_argument(&profile) || Path::new(&profile).exists() {
+        assert!(
+            begin.elapsed() < AT_MOST,
+            "the browser of {profile} runs on"
+        );
     }
 }
 

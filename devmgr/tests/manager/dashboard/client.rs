@@ -89,38 +89,75 @@ async fn whole(wire: Box<dyn Wire>) -> io::Result<String> {
 }
 
 /// A stream of events.
-pub(super) struct Events(BufReader<Box<dyn Wire>>);
+pub(super) struct Events {
+    wire: BufReader<Box<dyn Wire>>,
+    /// What has come of the next events.
+    text: Vec<u8>,
+}
 
 impl Events {
     /// Opens the stream. It must be accepted.
-    pub(super) async fn open(mut wire: Box<dyn Wire>, headers: &str) -> Events {
+    pub(super) async fn open(wire: Box<dyn Wire>, headers: &str) -> Events {
+        let (events, head) = Events::ask(wire, headers).await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        events
+    }
+
+    /// Whether the stream is accepted. It ends at once.
+    pub(super) async fn opens(wire: Box<dyn Wire>, headers: &str) -> bool {
+        let (_, head) = Events::ask(wire, headers).await;
+        head.starts_with("HTTP/1.1 200 ")
+    }
+
+    async fn ask(mut wire: Box<dyn Wire>, headers: &str) -> (Events, String) {
         let text = format!("GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n");
         wire.write_all(text.as_bytes()).await.unwrap();
-        let mut events = Events(BufReader::new(wire));
-        let first = events.line().await.unwrap();
-        assert!(first.starts_with("HTTP/1.1 200 "), "{first}");
-        events
+        let mut events = Events {
+            wire: BufReader::new(wire),
+            text: Vec::new(),
+        };
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            head += &events.line().await.unwrap();
+        }
+        (events, head)
     }
 
     async fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
-        let read = tokio::time::timeout(AT_MOST, self.0.read_line(&mut line)).await;
+        let read = tokio::time::timeout(AT_MOST, self.wire.read_line(&mut line)).await;
         match read.expect("a line in time")? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(line),
         }
     }
 
+    /// Reads a chunk of the body. A long event has several.
+    async fn chunk(&mut self) -> io::Result<()> {
+        let line = self.line().await?;
+        let length = usize::from_str_radix(line.trim_end(), 16).expect("a length");
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut chunk = vec![0; length + 2];
+        let read = tokio::time::timeout(AT_MOST, self.wire.read_exact(&mut chunk)).await;
+        read.expect("a chunk in time")?;
+        self.text.extend_from_slice(&chunk[..length]);
+        Ok(())
+    }
+
     /// The next event: its name and its data. `None`: the stream has ended.
     pub(super) async fn next(&mut self) -> Option<(String, Value)> {
-        let mut name = String::new();
         loop {
-            let line = self.line().await.ok()?;
-            if let Some(of) = line.strip_prefix("event: ") {
-                of.trim_end().clone_into(&mut name);
+            while !self.text.ends_with(b"\n\n") {
+                self.chunk().await.ok()?;
             }
-            if let Some(data) = line.strip_prefix("data: ") {
-                return Some((name, serde_json::from_str(data).unwrap()));
+            // A chunk has the end of one event at most, because each is sent by itself.
+            let text = String::from_utf8(std::mem::take(&mut self.text)).unwrap();
+            let event = text.strip_prefix("event: ");
+            // Others are comments.
+            if let Some((name, data)) = event.and_then(|event| event.split_once("\ndata: ")) {
+                return Some((name.to_owned(), serde_json::from_str(data).unwrap()));
             }
         }
     }

@@ -86,6 +86,11 @@ impl Site {
 /// Shows a list, and returns its rows once there are as many.
 pub(super) async fn rows(browser: &Browser, view: &str, number: usize) -> Vec<Value> {
     browser.run(&format!("location.hash = '{view}'")).await;
+    shown(browser, view, number).await
+}
+
+/// The rows of a list, once it is shown with as many. Unlike [`rows`], this does not choose the list.
+async fn shown(browser: &Browser, view: &str, number: usize) -> Vec<Value> {
     browser
         .until(&format!(
             "return document.querySelector('nav [aria-current]')?.hash == '#{view}' && \
@@ -254,8 +259,18 @@ async fn names_are_texts_and_fit(browser: &Browser) {
         Value::from(EVIL)
     );
     browser.until(&evil).await;
-    for view in ["leases", "devices", "queue", "nodes", "managers"] {
-        browser.run(&format!("location.hash = '{view}'")).await;
+    for (view, number) in [
+        ("leases", 2),
+        ("devices", 2),
+        ("queue", 1),
+        ("nodes", 1),
+        ("managers", 1),
+    ] {
+        rows(browser, view, number).await;
+        // Not before, because the title is that of the view.
+        let title = browser.run("return document.title").await;
+        let view = format!("{}{}", view[..1].to_uppercase(), &view[1..]);
+        assert_eq!(title, format!("{view} - Causeway"));
         for width in [320, 1001, 1920] {
             browser.size(width, 900).await;
             let fits = format!(
@@ -270,7 +285,7 @@ async fn the_keyboard_is_enough(browser: &Browser) {
     browser
         .run("location.hash = 'devices'; document.activeElement.blur()")
         .await;
-    rows(browser, "devices", 2).await;
+    shown(browser, "devices", 2).await;
     let focused = "return document.activeElement.hash ?? document.activeElement.id ?? ''";
     // To the list of leases, as a link of the views.
     for _ in 0..12 {
@@ -280,7 +295,7 @@ async fn the_keyboard_is_enough(browser: &Browser) {
         browser.keys(TAB).await;
     }
     browser.keys(ENTER).await;
-    rows(browser, "leases", 2).await;
+    shown(browser, "leases", 2).await;
     // To the filter, whose words leave one row.
     for _ in 0..12 {
         if browser.run(focused).await == "filter" {
@@ -289,10 +304,10 @@ async fn the_keyboard_is_enough(browser: &Browser) {
         browser.keys(TAB).await;
     }
     browser.keys("ann").await;
-    rows(browser, "leases", 1).await;
+    shown(browser, "leases", 1).await;
     // To the button of the second column, which sorts.
     browser.keys("\u{E003}\u{E003}\u{E003}").await;
-    rows(browser, "leases", 2).await;
+    shown(browser, "leases", 2).await;
     browser.keys(&format!("{TAB}{TAB}{ENTER}{ENTER}")).await;
     browser
         .until("return document.querySelector('th[aria-sort]')?.ariaSort == 'descending'")
@@ -314,6 +329,18 @@ async fn the_manager_goes_and_comes_back(browser: &Browser, site: &mut Site) {
     // What was known is still there.
     rows(browser, "leases", 2).await;
     site.secured.manager.start_again();
+    // The cookie has ended with the process, so the page leads to the form by itself.
+    browser
+        .until("return location.pathname == '/sign-in'")
+        .await;
+    site.sign_in(browser, "admin").await;
+    rows(browser, "leases", 2).await;
+    // A process that stands still for a while is the same, and the page comes back by itself.
+    let manager = rustix::process::Pid::from_raw(site.secured.manager.pid() as i32).unwrap();
+    let tell = |signal| rustix::process::kill_process(manager, signal).unwrap();
+    tell(rustix::process::Signal::STOP);
+    browser.until(says).await;
+    tell(rustix::process::Signal::CONT);
     let back = "return document.querySelector('#trouble').hidden && \
                 document.querySelector('#link').textContent == 'Live'";
     browser.until(back).await;

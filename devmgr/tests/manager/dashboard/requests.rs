@@ -1,12 +1,13 @@
 //! The dashboard's answers: authentication, permissions, headers, slow readers and floods.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::super::node::FakeNode;
 use super::super::process::{AT_MOST, DASHBOARD, Manager, request, waiting};
@@ -258,26 +259,44 @@ async fn each_answer_has_the_policy_and_the_files_are_public() {
 
 #[tokio::test]
 async fn slow_readers_and_floods_make_nobody_wait() {
-    let manager = Manager::configured(DASHBOARD);
-    let _node = FakeNode::start(manager.address, 1, 2);
+    let manager = Manager::configured(&format!("{DASHBOARD}\n[heartbeat]\nlimit_ms = 60000\n"));
+    // Snapshots of 800 devices, for viewers with small buffers that never read.
+    let count = 100;
+    let _nodes = super::crowd::nodes(manager.address, count).await;
     let mut ann = manager.user("ann").await;
-    ann.see_nodes(1).await;
+    ann.see_nodes(count as usize).await;
     let address = manager.dashboard();
-    // Viewers that never read, and connections that never say anything.
+    let mut events = Events::open(clear(address).await, "").await;
+    let first = events.expect("snapshot").await;
+    assert!(first.to_string().len() > 200_000);
     let mut slow = Vec::new();
-    for _ in 0..40 {
-        let mut socket = TcpStream::connect(address).await.unwrap();
-        let head = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
-        socket.write_all(head).await.unwrap();
-        slow.push(socket);
+    for _ in 0..20 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let wire: Box<dyn Wire> = Box::new(socket.connect(address).await.unwrap());
+        slow.push(Events::open(wire, "").await);
     }
+    // Connections that say nothing.
     let mut silent = Vec::new();
     for _ in 0..400 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
-    // Newcomers displace connections that have been silent for longer than the grace of a second.
+    // Others' snapshots come each second, with what has happened since.
+    let granted = ann.granted(request("1")).await;
+    let id = super::super::process::hex(&granted.lease_id);
+    let mut number = 0;
+    while events.expect("change").await["leases"].get(&id).is_none() {
+        number += 1;
+        assert!(number < 30, "no change with the lease");
+    }
+    newcomers_are_answered(address).await;
+    drop((silent, slow));
+}
+
+/// Newcomers displace connections that have been silent for longer than the grace of a second.
+async fn newcomers_are_answered(address: SocketAddr) {
     let begin = Instant::now();
-    let answer = loop {
+    loop {
         let mut wire = TcpStream::connect(address).await.unwrap();
         let head = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
         let mut first = [0; 15];
@@ -286,31 +305,47 @@ async fn slow_readers_and_floods_make_nobody_wait() {
             wire.read_exact(&mut first).await
         };
         if answered.await.is_ok() {
-            break first;
+            assert_eq!(&first, b"HTTP/1.1 200 OK");
+            return;
         }
         assert!(begin.elapsed() < AT_MOST, "nobody is answered");
-    };
-    assert_eq!(&answer, b"HTTP/1.1 200 OK");
-    drop(silent);
-    // Others' snapshots come each second, with what has happened since.
-    let mut events = Events::open(clear(address).await, "").await;
-    events.expect("snapshot").await;
-    let granted = ann.granted(request("1")).await;
-    let id = super::super::process::hex(&granted.lease_id);
-    let begin = Instant::now();
-    while events.expect("change").await["leases"].get(&id).is_none() {
-        assert!(begin.elapsed() < Duration::from_secs(10));
     }
 }
 
 #[tokio::test]
-async fn a_restart_ends_streams_and_the_cookie_serves_again() {
+async fn a_user_has_32_streams_and_others_have_theirs() {
+    let site = Site::start();
+    let (ann, admin) = (
+        site.cookie(&site.token).await,
+        site.cookie(&site.admin_token()).await,
+    );
+    let mut streams = Vec::new();
+    for _ in 0..32 {
+        streams.push(Events::open(site.wire().await, &ann).await);
+    }
+    let refused = site.get("/events", &ann).await;
+    assert_eq!(refused.code, 503);
+    assert!(refused.body.contains("too many pages"), "{refused:?}");
+    Events::open(site.wire().await, &admin).await;
+    // A place is free once the manager has noticed that a page has gone.
+    streams.pop();
+    let begin = Instant::now();
+    while !Events::opens(site.wire().await, &ann).await {
+        assert!(begin.elapsed() < AT_MOST, "no place becomes free");
+    }
+}
+
+#[tokio::test]
+async fn a_restart_ends_streams_and_cookies() {
     let mut site = Site::start();
     let cookie = site.cookie(&site.token).await;
     let mut events = Events::open(site.wire().await, &cookie).await;
     events.expect("snapshot").await;
     site.secured.manager.kill_and_restart();
     while events.next().await.is_some() {}
+    // The store alone does not make a cookie, so it does not check one either.
+    assert_eq!(site.get("/session", &cookie).await.code, 401);
+    let cookie = site.cookie(&site.token).await;
     let mut events = Events::open(site.wire().await, &cookie).await;
     events.expect("snapshot").await;
 }
@@ -394,8 +429,16 @@ async fn a_standby_names_the_leaders_dashboard_also_after_a_failover() {
     assert_eq!(first["managers"]["managers"].as_object().unwrap().len(), 2);
     assert_eq!(first["managers"]["members"].as_object().unwrap().len(), 1);
     several.managers[leader].kill();
-    several.successor(leader).await;
-    assert_eq!(session(&several, standby).await.code, 200);
+    // Until the successor serves, it names no dashboard of its own, to which its page would lead forever.
+    let begin = Instant::now();
+    loop {
+        let answer = session(&several, standby).await;
+        if answer.code == 200 {
+            break;
+        }
+        assert_ne!(answer.json()["dashboard"], url(&several, standby));
+        assert!(begin.elapsed() < AT_MOST, "{answer:?}");
+    }
     // The former leader comes back as a standby, and names its successor.
     several.managers[leader].start_again();
     let begin = Instant::now();
