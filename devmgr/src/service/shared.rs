@@ -51,7 +51,9 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         None => String::new(),
     };
     if let Some(dashboard) = port.dashboard() {
-        tokio::spawn(follow_dashboards(etcd.clone(), stands.clone(), dashboard));
+        // Connections of their own: a question that fails must not move the candidate to another member.
+        let asked = Etcd::new(etcd.access().clone());
+        tokio::spawn(follow_dashboards(asked, stands.clone(), dashboard));
     }
     let (candidate, orders, instructions) =
         Candidate::new(etcd.clone(), address.clone(), wall_now(), standing);
@@ -293,7 +295,7 @@ impl SharedManager {
             Err(_) => return Err(CannotStart::Failed),
         };
         let others = Others {
-            etcd: self.etcd.clone(),
+            etcd: Etcd::new(self.etcd.access().clone()),
             instructions: self.instructions.clone(),
         };
         let stopping = self.stopping.clone();

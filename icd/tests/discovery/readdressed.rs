@@ -34,6 +34,7 @@ fn a_session_goes_on_when_its_node_gets_another_address() {
 }
 
 #[test]
+#[ignore = "three cuts in 20 s; run by name: under load, the session sometimes cannot be opened (-2)"]
 fn a_session_stays_after_a_short_cut_though_its_node_announces_a_dead_address() {
     own_process!(waits);
     let Some(network) = network(2) else { return };

@@ -147,6 +147,7 @@ fn a_remembered_address_that_is_somebody_elses_gets_no_credential() {
 
 /// Prints figures; other machines have others.
 #[test]
+#[ignore = "measures, so the machine must be quiet: run by name"]
 fn the_first_call_with_eight_nodes_takes() {
     let all: Vec<String> = (1..9).map(|number| format!("gpu{number}")).collect();
     let names: Vec<&str> = all.iter().map(String::as_str).collect();

@@ -84,6 +84,11 @@ fn checkpoint(stage: &Arc<Stage>) {
     let Some((session, carrier)) = stage.session().zip(stage.carrier()) else {
         return;
     };
+    // Also before it is refused: a refusal lets the client go on, which it must not while the session is parked.
+    let turn = session.parking_turn();
+    if stage.is_parked() {
+        return;
+    }
     let most = stage.assignment().map_or(0, |of| of.checkpoint_bytes);
     if most == 0 {
         let keys = "`held` and `held_per_user` below [survival] in daemon.toml";
@@ -92,10 +97,6 @@ fn checkpoint(stage: &Arc<Stage>) {
         return;
     }
     let way = OfStage { stage, carrier };
-    let turn = session.parking_turn();
-    if stage.is_parked() {
-        return;
-    }
     let begun = Instant::now();
     let made = memory_file().map_err(|error| error.to_string());
     let outcome = match &made {

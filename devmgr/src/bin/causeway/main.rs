@@ -78,7 +78,7 @@ verbs! {
     Leases: leases,
     /// Release a lease, or cancel a waiting request
     Release: release,
-    /// Show the waiting requests and their positions
+    /// Show the waiting requests, their positions, and why they wait
     Queue: queue,
     /// Show the device manager's nodes, drain, resume or remove one; for administrators
     Nodes: nodes,

@@ -53,6 +53,9 @@ pub(crate) struct Program {
     /// Also use nodes that announce themselves on this machine's networks (CAUSEWAY_DISCOVER=1)
     #[arg(long)]
     discover: bool,
+    /// Execute the program's commands again if a node's process dies; CAUSEWAY_REEXECUTE=1
+    #[arg(long)]
+    survive: bool,
     /// Lease these devices first, such as '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB'; overrides
     /// CAUSEWAY_REQUEST
     #[arg(long, value_name = "DEVICES", help_heading = "Device manager")]
@@ -62,9 +65,6 @@ pub(crate) struct Program {
     wait: bool,
     #[command(flatten, next_help_heading = "Device manager")]
     terms: Terms,
-    /// Execute the program's commands again if a node's process dies; CAUSEWAY_REEXECUTE=1
-    #[arg(long)]
-    survive: bool,
     /// The program and its arguments
     #[arg(
         required = true,

@@ -91,7 +91,8 @@ async fn a_token_becomes_a_cookie_that_shows_its_users_own_and_ends_with_the_tok
         first["leases"].is_object() && first.get("nodes").is_none(),
         "{first}"
     );
-    let second = events.expect("change").await;
+    // A busy machine may miss a change, and gets the whole in its place.
+    let (_, second) = events.next().await.expect("an event");
     assert!(second["now"].as_u64() > first["now"].as_u64());
 
     let admin = site.secured.admin();
@@ -285,9 +286,13 @@ async fn slow_readers_and_floods_make_nobody_wait() {
     let granted = ann.granted(request("1")).await;
     let id = super::super::process::hex(&granted.lease_id);
     let mut number = 0;
-    while events.expect("change").await["leases"].get(&id).is_none() {
+    loop {
+        let (_, data) = events.next().await.expect("an event");
+        if data["leases"].get(&id).is_some() {
+            break;
+        }
         number += 1;
-        assert!(number < 30, "no change with the lease");
+        assert!(number < 30, "no event with the lease");
     }
     newcomers_are_answered(address).await;
     drop((silent, slow));
@@ -450,9 +455,11 @@ async fn a_standby_names_the_leaders_dashboard_also_after_a_failover() {
 /// Runs the lines of the README, in a network of their own, because they name ports.
 #[test]
 fn the_lines_of_the_readme_show_a_dashboard() {
-    let has_network = Command::new("unshare").args(["-n", "true"]).status();
+    let has_network = Command::new("unshare")
+        .args(["-n", "ip", "link", "set", "lo", "up"])
+        .status();
     if !has_network.is_ok_and(|status| status.success()) {
-        println!("skipped: `unshare -n` needs root");
+        println!("skipped: `unshare -n` needs root, and `ip` is of iproute2");
         return;
     }
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
