@@ -18,5 +18,6 @@ mod programs;
 mod readdressed;
 mod remembered;
 mod scene;
+mod short_cuts;
 mod stage;
 mod strangers;

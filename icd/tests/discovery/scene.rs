@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use causeway::config::remembered::NodeMemory;
-use causeway_network::{Host, Network};
+use causeway_network::Host;
 
 use crate::programs::Program;
 use crate::stage::*;
 
 /// A client with its folders, and the certificates of its nodes.
 pub(crate) struct Scene {
-    pub(crate) network: Network,
+    pub(crate) network: Stage,
     pub(crate) certificates: Certificates,
 }
 

@@ -1,7 +1,9 @@
 //! The stage of the tests: a network, certificates of two CAs, daemons that announce themselves, and answers that
 //! somebody else makes.
 
+use std::fs::File;
 use std::net::{Ipv4Addr, UdpSocket};
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -99,14 +101,35 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) {
     std::fs::set_permissions(path, mode).expect("the file's mode");
 }
 
-/// A network, or `None` where there can be none.
-pub(crate) fn network(hosts: usize) -> Option<Network> {
+/// A network that is alone on this machine: the first list of devices waits for answers only so long, and two
+/// processors are soon busy with several networks.
+pub(crate) struct Stage {
+    network: Network,
+    _alone: File,
+}
+
+impl Deref for Stage {
+    type Target = Network;
+
+    fn deref(&self) -> &Network {
+        &self.network
+    }
+}
+
+/// A network, or `None` where there can be none. Waits until the networks of other tests and processes are over.
+pub(crate) fn network(hosts: usize) -> Option<Stage> {
+    let lock = std::env::temp_dir().join("causeway-test-discovery.lock");
+    let alone = File::create(lock).expect("a lock file");
+    alone.lock().expect("locked");
     match Network::builder().hosts(hosts).build() {
         Err(error) if error.is_unavailable() => {
             eprintln!("skipped: {error}");
             None
         }
-        network => Some(network.expect("a network")),
+        network => Some(Stage {
+            network: network.expect("a network"),
+            _alone: alone,
+        }),
     }
 }
 
