@@ -140,6 +140,15 @@ impl Drop for Manager {
     }
 }
 
+/// The address in the next line of a server's output, which begins with `what`.
+pub(super) fn next_address(out: &mut impl BufRead, what: &str) -> SocketAddr {
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix(what);
+    let address = address.unwrap_or_else(|| panic!("not {what:?} but {line:?}"));
+    address.parse().unwrap()
+}
+
 fn spawn(
     store: &Path,
     config: &Path,
@@ -163,13 +172,7 @@ fn spawn(
         .spawn()
         .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut next = |what: &str| -> SocketAddr {
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix(what);
-        let address = address.unwrap_or_else(|| panic!("not {what:?} but {line:?}"));
-        address.parse().unwrap()
-    };
+    let mut next = |what: &str| next_address(&mut out, what);
     let address = next("listening on ");
     let has_dashboard =
         std::fs::read_to_string(config).is_ok_and(|text| text.contains("[dashboard]"));

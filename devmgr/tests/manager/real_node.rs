@@ -1,6 +1,6 @@
 //! The real manager with a real daemon in managed mode, on a fake driver: a lease from request to end.
 
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +18,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::process::{AT_MOST, Client, Manager, channel, request};
+use super::process::{AT_MOST, Client, Manager, channel, next_address, request};
 use super::watching::get;
 
 const VERSION: u32 = WireVersion::CURRENT.number() as u32;
@@ -73,13 +73,7 @@ impl Daemon {
             .spawn()
             .unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut next = |what: &str| -> SocketAddr {
-            let mut line = String::new();
-            out.read_line(&mut line).unwrap();
-            let address = line.trim().strip_prefix(what);
-            let address = address.unwrap_or_else(|| panic!("not {what:?} but {line:?}"));
-            address.parse().unwrap()
-        };
+        let mut next = |what: &str| next_address(&mut out, what);
         Daemon {
             address: next("listening on "),
             watched_at: next("metrics on "),

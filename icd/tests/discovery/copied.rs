@@ -82,13 +82,7 @@ fn a_copy_with_another_name_does_not_take_the_place_of_a_lost_node() {
     let mut original = announced(network.host(1), "A", &certificates.flags("gpu1"));
     copy_seed(&original, &copy);
     heard(network.host(0), &["gpu1"]);
-    let is_used = || {
-        let cl = Fixture::on(devices()[0]);
-        let buffer = cl.buffer(CL_MEM_READ_WRITE, 1 << 16);
-        cl.write(buffer, 0, &pattern(1, 1 << 16));
-        assert!(cl.read(buffer, 0, 1 << 16) == pattern(1, 1 << 16));
-        ok!(clReleaseMemObject(buffer));
-    };
+    let is_used = || is_used(devices()[0]);
     let program = || {
         assert_eq!(names(), ["A"]);
         is_used();

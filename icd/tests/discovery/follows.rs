@@ -3,14 +3,6 @@
 use crate::frames::servers::*;
 use crate::stage::*;
 
-fn is_used(device: cl_device_id) {
-    let cl = Fixture::on(device);
-    let buffer = cl.buffer(CL_MEM_READ_WRITE, 1 << 16);
-    cl.write(buffer, 0, &pattern(1, 1 << 16));
-    assert!(cl.read(buffer, 0, 1 << 16) == pattern(1, 1 << 16));
-    ok!(clReleaseMemObject(buffer));
-}
-
 #[test]
 fn a_node_that_comes_back_at_another_address_has_the_same_handles() {
     own_process!(waits);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use causeway_network::Host;
 
 use crate::frames::servers::*;
+use crate::stage::is_used;
 
 /// Says to the process that it is such a program.
 const PROGRAM: &str = "CAUSEWAY_TEST_PROGRAM";
@@ -112,13 +113,7 @@ fn first_call() {
         let later = names();
         (later.len() >= first.len().max(awaits.unwrap_or(0))).then_some(later)
     });
-    for device in devices() {
-        let cl = Fixture::on(device);
-        let buffer = cl.buffer(CL_MEM_READ_WRITE, 1 << 16);
-        cl.write(buffer, 0, &pattern(1, 1 << 16));
-        assert!(cl.read(buffer, 0, 1 << 16) == pattern(1, 1 << 16));
-        ok!(clReleaseMemObject(buffer));
-    }
+    devices().into_iter().for_each(is_used);
     println!(
         "listed {} {} {}",
         took.as_micros(),

@@ -13,7 +13,7 @@ use causeway_discovery::{Announcement, Found, Role, Search, Step};
 use causeway_network::{Host, Network};
 use causeway_security::{Authority, Issued};
 
-use crate::frames::servers::{Daemon, PATIENCE, eventually};
+use crate::frames::servers::*;
 
 /// A CA with its folder.
 pub(crate) struct Certificates {
@@ -143,6 +143,15 @@ pub(crate) fn quiet(host: &Host, device: &str, flags: &[String]) -> Daemon {
 /// Starts a daemon that announces itself.
 pub(crate) fn announced(host: &Host, device: &str, flags: &[String]) -> Daemon {
     quiet(host, device, &[flags, &["--announce".to_owned()]].concat())
+}
+
+/// A device executes commands: bytes that are written to it are read again.
+pub(crate) fn is_used(device: cl_device_id) {
+    let cl = Fixture::on(device);
+    let buffer = cl.buffer(CL_MEM_READ_WRITE, 1 << 16);
+    cl.write(buffer, 0, &pattern(1, 1 << 16));
+    assert!(cl.read(buffer, 0, 1 << 16) == pattern(1, 1 << 16));
+    ok!(clReleaseMemObject(buffer));
 }
 
 /// Waits until as many nodes as these are heard on a host. Returns what was heard.

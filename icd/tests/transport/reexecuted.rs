@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use causeway::config::Carrier;
-use causeway::transport::HostRegion;
+use causeway::transport::{HostRegion, Node, Session};
 use causeway_proto::bulk::{self, HEADER, Header};
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{
@@ -57,6 +57,19 @@ fn commands() -> Vec<Kind> {
     ]
 }
 
+/// Opens a session whose worker has the commands.
+fn executing(fake: &FakeNode, upper: &Arc<Upper>) -> (Arc<Node>, Arc<Session>, FakeWorker) {
+    let (node, session, mut worker) = fake.open(Carrier::Direct, upper);
+    for kind in commands() {
+        session.send_now(&kind).unwrap();
+    }
+    let mut received = 0;
+    while received < commands().len() {
+        received += worker.receive().commands.len();
+    }
+    (node, session, worker)
+}
+
 /// Receives the record, which is empty, and the commands.
 fn receive_all(worker: &mut FakeWorker) {
     assert_eq!(worker.receive().recorded(), Recorded::Last);
@@ -72,14 +85,7 @@ fn receive_all(worker: &mut FakeWorker) {
 fn connections_that_break_again_and_again_are_no_deaths() {
     let fake = node();
     let upper = Upper::new();
-    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
-    for kind in commands() {
-        session.send_now(&kind).unwrap();
-    }
-    let mut received = 0;
-    while received < commands().len() {
-        received += worker.receive().commands.len();
-    }
+    let (_node, session, mut worker) = executing(&fake, &upper);
     // The first death. The connections to the next worker break before it has put the session together.
     fake.set_position(WANTS_RECORD | REEXECUTES);
     fake.set_incarnation(2);
@@ -100,14 +106,7 @@ fn connections_that_break_again_and_again_are_no_deaths() {
 fn a_kernel_at_which_two_workers_die_is_not_executed_again() {
     let fake = node();
     let upper = Upper::new();
-    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
-    for kind in commands() {
-        session.send_now(&kind).unwrap();
-    }
-    let mut received = 0;
-    while received < commands().len() {
-        received += worker.receive().commands.len();
-    }
+    let (_node, _session, worker) = executing(&fake, &upper);
     fake.set_position(WANTS_RECORD | REEXECUTES);
     fake.set_incarnation(2);
     worker.die();
