@@ -407,16 +407,10 @@ fn open(path: &Path) -> Result<File, Unread> {
 // The variable's servers, each with the settings that the files have for it.
 fn overridden(servers: &str, files: Settings) -> Settings {
     let mut settings = Settings {
-        problems: files.problems,
-        tls: files.tls,
-        const_is_read: files.const_is_read,
-        discovery: files.discovery,
-        draft: files.draft,
-        resume: files.resume,
-        keep: files.keep,
-        restart: files.restart,
-        survival: files.survival,
-        ..Settings::default()
+        servers: Vec::new(),
+        // The variable names all servers.
+        discover: false,
+        ..files
     };
     list::read_variable(servers, &mut settings);
     for server in std::mem::take(&mut settings.servers) {

@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Deserialize;
 use serde::de::Error as _;
 
-use super::{Address, MOST_ADDRESSES};
+use super::{Address, MOST_ADDRESSES, ServerSettings};
 
 /// The file's name.
 pub(super) const FILE: &str = "nodes.toml";
@@ -58,6 +58,14 @@ impl RememberedNode {
             addresses,
             used: now(),
         }
+    }
+
+    /// The node of a server that is used now. `None` for a server without a name.
+    #[must_use]
+    pub fn of(server: &ServerSettings, uuid: &[u8]) -> Option<RememberedNode> {
+        let (name, uuid) = (server.name.clone()?, uuid.try_into().ok()?);
+        let addresses = server.addresses().cloned().collect();
+        Some(RememberedNode::used_now(name, uuid, addresses))
     }
 }
 

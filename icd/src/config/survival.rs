@@ -17,8 +17,7 @@ use causeway_proto::request;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
-use super::duration;
-use super::tables::DurationVisitor;
+use super::tables::time;
 
 /// The smallest log, in bytes.
 const LEAST: u64 = 16 << 20;
@@ -79,10 +78,6 @@ fn read(text: &str) -> Result<u64, BadSize> {
 
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     deserializer.deserialize_str(SizeVisitor)
-}
-
-fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    deserializer.deserialize_str(DurationVisitor(duration))
 }
 
 fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {

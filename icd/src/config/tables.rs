@@ -189,7 +189,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-pub(super) struct DurationVisitor(pub(super) fn(&str) -> Result<Duration, BadDuration>);
+struct DurationVisitor(fn(&str) -> Result<Duration, BadDuration>);
 
 impl Visitor<'_> for DurationVisitor {
     type Value = Duration;
@@ -225,10 +225,12 @@ fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
     text(deserializer, rate::read)
 }
 
+pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    deserializer.deserialize_str(DurationVisitor(duration))
+}
+
 fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    deserializer
-        .deserialize_str(DurationVisitor(duration))
-        .map(Some)
+    time(deserializer).map(Some)
 }
 
 fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Priority>, D::Error> {

@@ -316,8 +316,13 @@ fn unreached(target: &Target, reason: String) -> Reply {
 /// A daemon that was started between the answers looks the same.
 #[must_use]
 pub fn are_copies(one: &Inventory, other: &Inventory) -> bool {
-    let tell = !one.run.is_empty() && !other.run.is_empty();
-    one.node_uuid == other.node_uuid && tell && one.run != other.run
+    one.node_uuid == other.node_uuid && are_other_starts(&one.run, &other.run)
+}
+
+/// Whether two starts of daemons are known to differ. An empty one tells nothing.
+#[must_use]
+pub fn are_other_starts(one: &[u8], other: &[u8]) -> bool {
+    !one.is_empty() && !other.is_empty() && one != other
 }
 
 /// Says that two nodes are copies of one machine, and what helps.

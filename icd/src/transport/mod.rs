@@ -73,8 +73,8 @@ pub use bulk::relay::relayed_bytes;
 pub use bulk::rows::Rows;
 pub use causeway_proto::status::WireError;
 pub use discover::{
-    Discovered, LIMIT as ENUMERATION_LIMIT, Reply, are_copies, ask, ask_by_uuid, ask_found, copied,
-    discover,
+    Discovered, LIMIT as ENUMERATION_LIMIT, Reply, are_copies, are_other_starts, ask, ask_by_uuid,
+    ask_found, copied, discover,
 };
 pub use encode::EncodeCommand;
 pub use events::SessionEvents;

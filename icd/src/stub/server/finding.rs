@@ -49,8 +49,6 @@ pub(in crate::stub) struct Finding {
     failed: Mutex<HashMap<Claim, Failed>>,
     /// The nodes that were remembered when the first call asked for them.
     remembered: OnceLock<Vec<RememberedNode>>,
-    /// Whether it has been reported that the file of remembered nodes cannot be read.
-    has_warned: AtomicBool,
     /// Whether it has been logged that the file cannot be written.
     has_failed_to_write: AtomicBool,
     /// Used nodes that are not in the file yet, because other programs write it.
@@ -93,7 +91,6 @@ impl Finding {
             is_following: Arc::default(),
             failed: Mutex::default(),
             remembered: OnceLock::new(),
-            has_warned: AtomicBool::new(false),
             has_failed_to_write: AtomicBool::new(false),
             pending: Mutex::default(),
         }
@@ -173,15 +170,9 @@ impl Finding {
         let memory = self.settings.discovery.memory.as_ref();
         let nodes = memory.map_or(Ok(Vec::new()), NodeMemory::nodes);
         nodes.unwrap_or_else(|error| {
-            self.warn(&format!("no node is remembered: {error}"));
+            tracing::warn!("no node is remembered: {error}");
             Vec::new()
         })
-    }
-
-    fn warn(&self, text: &str) {
-        if !self.has_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!("{text}");
-        }
     }
 
     /// Looks for a node whose session has no connection. The session goes on where the node is now. Does not wait.
@@ -379,14 +370,12 @@ fn moved(
 
 /// Remembers where a node is now.
 fn remember_moved(settings: &Settings, uuid: &[u8], server: &ServerSettings) {
-    if let (Some(memory), Some(name), Ok(uuid)) =
-        (&settings.discovery.memory, &server.name, uuid.try_into())
+    let node = RememberedNode::of(server, uuid);
+    if let (Some(memory), Some(node)) = (&settings.discovery.memory, node)
+        && let Err(error) = memory.remember(std::slice::from_ref(&node))
     {
-        let addresses = server.addresses().cloned().collect();
-        let node = RememberedNode::used_now(name.clone(), uuid, addresses);
-        if let Err(error) = memory.remember(&[node]) {
-            tracing::debug!("the new address of {name} is not remembered: {error}");
-        }
+        let name = &node.name;
+        tracing::debug!("the new address of {name} is not remembered: {error}");
     }
 }
 
@@ -397,8 +386,7 @@ fn elsewhere(
     (run, is_announced): (&[u8], bool),
     mut answers: Vec<(ServerSettings, Bytes)>,
 ) -> Option<ServerSettings> {
-    let is_same =
-        |(_, of): &(ServerSettings, Bytes)| run.is_empty() || of.is_empty() || of[..] == *run;
+    let is_same = |(_, of): &(ServerSettings, Bytes)| !transport::are_other_starts(run, of);
     if is_announced || answers.iter().any(is_same) {
         answers.retain(is_same);
     }

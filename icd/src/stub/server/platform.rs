@@ -318,8 +318,7 @@ impl Platform {
                 let run = server.run();
                 // Another name and another start: it may be a copy of the machine.
                 let is_same = said.run == Run::default()
-                    || run.is_empty()
-                    || run == said.run[..]
+                    || !transport::are_other_starts(&run, &said.run)
                     || server.node().settings().name.as_ref() == Some(&found.name);
                 server.uuid() == said.id && is_same && server.node().is_available()
             };
@@ -387,10 +386,7 @@ impl Platform {
             serves |= inventory.platforms.iter().any(|of| !of.devices.is_empty());
             let target = answered.target;
             self.on_reply(&server, answered.reply, asked);
-            if let (Some(name), Ok(uuid)) = (&target.server.name, uuid.as_ref().try_into()) {
-                let addresses = target.server.addresses().cloned().collect();
-                used.push(RememberedNode::used_now(name.clone(), uuid, addresses));
-            }
+            used.extend(RememberedNode::of(&target.server, &uuid));
         }
         finding.remember(used);
         serves
@@ -487,7 +483,7 @@ impl Platform {
 /// Whether this answer is that of a copy of a known server's machine. If the answer is of another start than the one that
 /// is known, the known node is asked again: it may itself have been started again. `asked` is when the caller's query began.
 fn is_copy(known: &Server, answer: &Inventory, asked: Instant) -> bool {
-    let is_other = |run: &[u8]| !run.is_empty() && !answer.run.is_empty() && answer.run != run;
+    let is_other = |run: &[u8]| transport::are_other_starts(run, &answer.run);
     if known.uuid() != answer.node_uuid || !is_other(&known.run()) {
         return false;
     }
