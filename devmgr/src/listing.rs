@@ -146,11 +146,7 @@ impl From<pb::ManagerList> for Managers {
             problem: of.problem,
         });
         Managers {
-            cluster: list
-                .cluster_id
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            cluster: id(&list.cluster_id),
             term: list.term,
             store: list.store,
             managers: managers.collect(),

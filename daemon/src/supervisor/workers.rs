@@ -234,14 +234,11 @@ impl WorkersState {
         if self.moving.takes(id, &mut served, ticket) {
             return Some((id, served));
         }
-        if self.parked.takes(id, &served, &reason) {
+        if self.parked.takes(id, &served, &reason) || served.is_replaced(status, now) {
             return Some((id, served));
         }
-        let may_be_replaced = served.may_be_replaced(status);
-        if may_be_replaced && !served.is_replaced_too_often(now) {
-            return Some((id, served));
-        }
-        let reason = match may_be_replaced {
+        // If it may be replaced and is not, that has happened too often.
+        let reason = match served.may_be_replaced(status) {
             true => format!("{reason}; its processes die again and again"),
             false => reason,
         };

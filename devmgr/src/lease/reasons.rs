@@ -66,12 +66,6 @@ impl Reasons {
         self.away.is_none() && self.lacks.is_none() && self.quota.is_none()
     }
 
-    /// In what time the request is served at the latest, if that is known.
-    #[cfg(test)]
-    pub(super) fn latest(&self) -> Option<Span> {
-        self.latest
-    }
-
     /// The reasons without times that pass, to be compared with later ones.
     pub(super) fn without_times(&self) -> Reasons {
         let mut reasons = self.clone();

@@ -115,11 +115,9 @@ impl Manager {
         if is_known && self.head.map(|of| of.place) == head {
             return;
         }
-        let released = self.release_time();
-        let by = |manager: &Manager| Some(manager.last_end()?.after(released));
         self.head = head.map(|place| Head {
             place,
-            by: by(self),
+            by: self.last_end().map(|end| end.after(self.release_time())),
         });
     }
 

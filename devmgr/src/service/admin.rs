@@ -46,7 +46,6 @@ pub(super) struct AdminService {
     pub(super) authenticator: Authenticator,
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
-    pub(super) identity: Identity,
     pub(super) managers: ManagerListing,
 }
 
@@ -100,6 +99,7 @@ impl Admin for AdminService {
         request: Request<pb::GetManagerRequest>,
     ) -> Result<Response<pb::ManagerInfo>, Status> {
         let caller = self.authenticator.caller(&request)?;
+        let identity = &self.managers.identity;
         Ok(Response::new(pb::ManagerInfo {
             wire_version: WireVersion::CURRENT.number().into(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -111,9 +111,9 @@ impl Admin for AdminService {
             admin: caller.admin,
             node: caller.node,
             expires_unix_ms: caller.until.map_or(0, |until| until.0),
-            term: self.identity.term.0,
-            cluster_id: self.identity.cluster.0.to_vec().into(),
-            claimed_term: self.identity.claimed().map_or(0, |term| term.0),
+            term: identity.term.0,
+            cluster_id: identity.cluster.0.to_vec().into(),
+            claimed_term: identity.claimed().map_or(0, |term| term.0),
         }))
     }
 

@@ -223,7 +223,6 @@ impl Port {
             authenticator: authenticator.clone(),
             owner,
             visible: settings.visible,
-            identity: identity.clone(),
             managers,
         };
         let nodes = NodesServer::new(nodes).max_decoding_message_size(MAX_NODE_WORD);

@@ -47,7 +47,7 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
     let address = reached_at(settings, &bound.addresses);
     port.advertise(address.clone());
     let dashboard = match bound.dashboard_at {
-        Some(at) => dashboard_url(settings.tls.is_some(), &address, &known(&address).await, at),
+        Some(at) => dashboard_url(settings.tls.is_some(), &address, known(&address), at).await,
         None => String::new(),
     };
     if let Some(dashboard) = port.dashboard() {
@@ -94,14 +94,20 @@ async fn known(address: &str) -> Vec<IpAddr> {
 }
 
 /// Where others reach this manager's dashboard: on the host of its address, whose addresses are `known`. Empty: nowhere.
-fn dashboard_url(is_secure: bool, address: &str, known: &[IpAddr], bound: SocketAddr) -> String {
+/// Most dashboards need no look at the addresses.
+async fn dashboard_url(
+    is_secure: bool,
+    address: &str,
+    known: impl Future<Output = Vec<IpAddr>>,
+    bound: SocketAddr,
+) -> String {
     let scheme = if is_secure { "https" } else { "http" };
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let leads_there = match bound.ip() {
         any if any.is_unspecified() => true,
         // From another machine, an address of loopback would lead to that machine itself.
         ip if ip.is_loopback() => is_loopback_host(address),
-        ip => known.contains(&ip),
+        ip => known.await.contains(&ip),
     };
     match leads_there {
         true => format!("{scheme}://{host}:{}/", bound.port()),
@@ -339,18 +345,26 @@ impl Role {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_dashboard_is_named_only_where_its_host_leads_to_it() {
+    #[tokio::test]
+    async fn a_dashboard_is_named_only_where_its_host_leads_to_it() {
         let known = ["192.0.2.1".parse().unwrap(), "::1".parse().unwrap()];
-        let url =
-            |address, bound: &str| dashboard_url(true, address, &known, bound.parse().unwrap());
-        assert_eq!(url("m1:7078", "0.0.0.0:9080"), "https://m1:9080/");
-        assert_eq!(url("m1:7078", "192.0.2.1:9080"), "https://m1:9080/");
-        assert_eq!(url("[::1]:7078", "[::1]:9080"), "https://[::1]:9080/");
+        let url = async |address: &str, bound: &str| {
+            let known = std::future::ready(known.to_vec());
+            dashboard_url(true, address, known, bound.parse().unwrap()).await
+        };
+        assert_eq!(url("m1:7078", "0.0.0.0:9080").await, "https://m1:9080/");
+        assert_eq!(url("m1:7078", "192.0.2.1:9080").await, "https://m1:9080/");
+        assert_eq!(url("[::1]:7078", "[::1]:9080").await, "https://[::1]:9080/");
         for elsewhere in ["192.0.2.2:9080", "127.0.0.1:9080", "[::1]:9080"] {
-            assert_eq!(url("m1:7078", elsewhere), "", "{elsewhere}");
+            assert_eq!(url("m1:7078", elsewhere).await, "", "{elsewhere}");
         }
-        let clear = dashboard_url(false, "127.0.0.1:1", &[], "127.0.0.1:2".parse().unwrap());
-        assert_eq!(clear, "http://127.0.0.1:2/");
+        let unknown = std::future::ready(Vec::new());
+        let clear = dashboard_url(
+            false,
+            "127.0.0.1:1",
+            unknown,
+            "127.0.0.1:2".parse().unwrap(),
+        );
+        assert_eq!(clear.await, "http://127.0.0.1:2/");
     }
 }

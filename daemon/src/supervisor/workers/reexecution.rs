@@ -79,14 +79,8 @@ impl Checkpoint {
 }
 
 impl Served {
-    /// Whether so many workers of the session have died that there is no other one now.
-    pub(super) fn is_replaced_too_often(&self, now: Instant) -> bool {
-        let checkpoint = self.checkpoint.as_ref();
-        checkpoint.is_some_and(|of| !of.replaced.would_allow(now))
-    }
-
-    /// Whether another worker may take the place of the session's worker, which has ended with this status, unless that
-    /// [happens too often](Served::is_replaced_too_often).
+    /// Whether another worker may take the place of the session's worker, which has ended with this status, unless too many
+    /// have died ([`Served::is_replaced`]).
     pub(super) fn may_be_replaced(&self, status: &io::Result<ExitStatus>) -> bool {
         let worker = &self.worker;
         let has_died = status.as_ref().is_ok_and(|status| !status.success());
@@ -102,9 +96,11 @@ impl Served {
             && worker.parked().is_none()
     }
 
-    /// Whether another worker takes the place of the session's worker, which has ended with this status.
+    /// Whether another worker takes the place of the session's worker, which has ended with this status: it may, and not too
+    /// many have died.
     pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>, now: Instant) -> bool {
-        self.may_be_replaced(status) && !self.is_replaced_too_often(now)
+        let allows = |of: &Checkpoint| of.replaced.would_allow(now);
+        self.may_be_replaced(status) && self.checkpoint.as_ref().is_some_and(allows)
     }
 }
 

@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
+use crate::json::id;
 use crate::say::say;
 use crate::text::printable_lines;
 
@@ -177,7 +178,7 @@ fn look(settings: &Settings, snapshot: &Snapshot) -> Vec<Shown> {
         Shown {
             name: found.name.clone(),
             role: found.announcement.role.word(),
-            id: hex(&found.announcement.id),
+            id: id(&found.announcement.id),
             tls: found.announcement.tls,
             managed: found.announcement.managed,
             configured: written::is_configured(settings, &found.name, server.as_ref().ok()),
@@ -207,7 +208,7 @@ fn remembered(settings: &Settings) -> Vec<(String, NodeId)> {
 /// Of several nodes with one identity that answer, the remembered one is used, else the first.
 fn set_copies_aside(shown: &mut [Shown], remembered: &[(String, NodeId)]) {
     let is_remembered = |of: &Shown| {
-        let is_it = |(name, uuid): &(String, NodeId)| *name == of.name && hex(uuid) == of.id;
+        let is_it = |(name, uuid): &(String, NodeId)| *name == of.name && id(uuid) == of.id;
         remembered.iter().any(is_it)
     };
     // Stable, so that the order by name decides among the others.
@@ -228,10 +229,6 @@ fn set_copies_aside(shown: &mut [Shown], remembered: &[(String, NodeId)]) {
             copy.used = false;
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The server with those of its addresses that have answered.
@@ -372,7 +369,7 @@ mod tests {
         Shown {
             name: name.to_owned(),
             role: "node",
-            id: hex(&[uuid; 16]),
+            id: id(&[uuid; 16]),
             tls: true,
             managed: false,
             configured: false,

@@ -521,7 +521,7 @@ proptest! {
         let mut latest = Time(u64::MAX);
         while !served && world.time.since(start).0 <= bound {
             // Each time that was ever told has to hold.
-            let told = world.manager.reasons().get(&large).and_then(Reasons::latest);
+            let told = world.manager.reasons().get(&large).and_then(|of| of.latest);
             let told = told.ok_or_else(|| TestCaseError::fail("no time is told"))?;
             latest = latest.min(world.time.after(told));
             prop_assert!(world.time <= latest, "{:?} after {latest:?}", world.time);

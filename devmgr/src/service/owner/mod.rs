@@ -440,11 +440,17 @@ impl Owner {
         if let Outcome::Leased(_) | Outcome::Reserved(_) = outcome {
             return None;
         }
-        let since = self.book.waiting_since(&lease);
-        let waited = since.map(|since| Duration::from_millis(wall_now().since(since).0));
         // A client that reconnects has waited since its first request.
-        let before = waited.and_then(|waited| Instant::now().checked_sub(waited));
+        let before = self
+            .waited(&lease)
+            .and_then(|waited| Instant::now().checked_sub(waited));
         before.or(watcher.asked)
+    }
+
+    /// For how long a request has been in the queue, if it is there.
+    fn waited(&self, lease: &LeaseId) -> Option<Duration> {
+        let since = self.book.waiting_since(lease)?;
+        Some(Duration::from_millis(wall_now().since(since).0))
     }
 
     /// Handles the end of a request's stream, unless another stream has replaced it.

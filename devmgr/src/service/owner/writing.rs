@@ -21,7 +21,6 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
 
-use super::super::authentication::wall_now;
 use super::super::input::Problem;
 use super::super::watching::Counters;
 use super::store_health::{ANSWERS_WITHIN, StoreHealth, StoreLost};
@@ -29,7 +28,7 @@ use super::work::{Concern, Effect, Work};
 use super::writer::{TransactionResult, Writer};
 use super::{AT_ONCE, Health, Owner};
 use crate::identity::IdentityChange;
-use crate::lease::{Change, LeaseId};
+use crate::lease::Change;
 use crate::store::{Store, StoreError, Write};
 use crate::time::{Span, Time};
 
@@ -416,20 +415,17 @@ impl Owner {
             Write::Lease(change) => {
                 match &change {
                     Change::DeleteNode(node) => tracing::info!(?node, "a lost node is forgotten"),
-                    Change::DeleteWaiting(lease) => self.count_wait(lease),
+                    Change::DeleteWaiting(lease) => {
+                        if let Some(waited) = self.waited(lease) {
+                            self.counters.wait(waited);
+                        }
+                    }
                     _ => {}
                 }
                 self.book.apply(change);
             }
             Write::Identity(change) => self.note_identity(change),
             Write::SigningKey(_) | Write::Cluster(_) | Write::Term(_) => {}
-        }
-    }
-
-    fn count_wait(&self, lease: &LeaseId) {
-        if let Some(since) = self.book.waiting_since(lease) {
-            let waited = wall_now().since(since);
-            self.counters.wait(Duration::from_millis(waited.0));
         }
     }
 
