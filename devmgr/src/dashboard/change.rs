@@ -22,8 +22,8 @@ pub(crate) fn between(old: &Map<String, Value>, new: &Map<String, Value>) -> Opt
     let mut change = Map::new();
     for (key, value) in new {
         let changed = match (old.get(key), value) {
-            (Some(before), now) if before == now => continue,
             (Some(Value::Object(before)), Value::Object(now)) => between(before, now),
+            (Some(before), now) if before == now => None,
             _ => Some(value.clone()),
         };
         change.extend(changed.map(|changed| (key.clone(), changed)));

@@ -21,7 +21,7 @@ pub(crate) struct Hour {
     devices: HashMap<String, Device>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Device {
     busy_ns: Option<u64>,
     /// A digit for each minute, the oldest first: the tenth of the minute that was busy.
@@ -50,13 +50,9 @@ impl Hour {
         });
         let mut before = std::mem::take(&mut self.devices);
         for (id, busy_ns) in totals {
-            let (id, mut device) = before.remove_entry(id).unwrap_or_else(|| {
-                let none = Device {
-                    busy_ns: None,
-                    minutes: String::new(),
-                };
-                (id.to_owned(), none)
-            });
+            let (id, mut device) = before
+                .remove_entry(id)
+                .unwrap_or_else(|| (id.to_owned(), Device::default()));
             let digit = span.and_then(|span| tenths(device.busy_ns, busy_ns, span));
             if span.is_some() {
                 device.push(UNKNOWN, missed.min(MINUTES));

@@ -10,7 +10,7 @@ const RETRY = 1000; // milliseconds between attempts to reach it
 const SVG = "http://www.w3.org/2000/svg";
 const by = (id) => document.getElementById(id);
 
-const page = { all: {}, me: {}, view: "", first: 0, filter: "", sort: {}, stream: null, heard: 0, lost: "" };
+const page = { all: {}, view: "", first: 0, filter: "", sort: {}, stream: null, heard: 0, lost: "" };
 
 // Texts
 
@@ -202,8 +202,8 @@ function lists() {
 
 // Drawing. Elements are kept, and change only where their content does.
 
-function element(name, attributes = {}, namespace = SVG) {
-  const made = document.createElementNS(namespace, name);
+function element(name, attributes) {
+  const made = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   return made;
 }
@@ -485,10 +485,10 @@ async function follow() {
 }
 
 let timer = 0;
-function retry(pause = RETRY) {
+function retry(pause = RETRY, then = connect) {
   close();
   clearTimeout(timer);
-  timer = setTimeout(connect, pause);
+  timer = setTimeout(then, pause);
 }
 
 // The dashboard of another manager, to which a standby leads. One of this origin would lead here again.
@@ -505,9 +505,7 @@ async function refused(answer) {
   else lose(of.reason, there ? [there.href, "Dashboard of the leader"] : undefined);
   if (!there) return retry();
   // Two managers that take each other for the leader would send the page to and fro.
-  close();
-  clearTimeout(timer);
-  timer = setTimeout(() => location.replace(there.href + location.hash), RETRY);
+  retry(RETRY, () => location.replace(there.href + location.hash));
 }
 
 async function connect() {
@@ -515,9 +513,9 @@ async function connect() {
   try {
     const answer = await fetch("/session", { cache: "no-store", signal: AbortSignal.timeout(SILENCE) });
     if (!answer.ok) return await refused(answer);
-    page.me = await answer.json();
-    put("who", page.me.authenticates ? page.me.user + (page.me.admin ? " (administrator)" : "") : "no authentication");
-    by("sign-out").hidden = !page.me.by_token;
+    const me = await answer.json();
+    put("who", me.authenticates ? me.user + (me.admin ? " (administrator)" : "") : "no authentication");
+    by("sign-out").hidden = !me.by_token;
     // Meanwhile the page may have been hidden.
     if (!document.hidden) await follow();
   } catch (error) {

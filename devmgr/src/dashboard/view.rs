@@ -4,6 +4,7 @@
 //! happens. Invariant: a user who sees only what is their own gets nothing that names another user, and no node.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -31,7 +32,7 @@ pub(crate) struct Content {
 #[derive(Debug)]
 pub(crate) struct KnownAt {
     pub(crate) at: Wall,
-    pub(crate) list: Managers,
+    pub(crate) list: Arc<Managers>,
     /// Why there is no later answer, if there should be one.
     pub(crate) problem: Option<String>,
 }
@@ -308,7 +309,7 @@ mod tests {
             kinds: Vec::new(),
             managers: Some(KnownAt {
                 at: Wall(100_000),
-                list: pb::ManagerList::default().into(),
+                list: Arc::new(pb::ManagerList::default().into()),
                 problem: None,
             }),
         }
@@ -361,7 +362,7 @@ mod tests {
         };
         let mut known = KnownAt {
             at: Wall(7),
-            list: list.into(),
+            list: Arc::new(list.into()),
             problem: None,
         };
         let page = managers_of(&known);

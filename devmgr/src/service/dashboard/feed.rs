@@ -195,10 +195,7 @@ impl Source {
         }
     }
 
-    async fn content(
-        &self,
-        managers: Option<(Wall, Arc<pb::ManagerList>, Option<String>)>,
-    ) -> Result<Content, Status> {
+    async fn content(&self, managers: Option<KnownAt>) -> Result<Content, Status> {
         let taken = read(&self.owner, |sight| {
             (sight.now.wall, snapshot(sight), wire::kinds(sight.book))
         });
@@ -209,11 +206,7 @@ impl Source {
             leases: snapshot.leases.into_iter().map(Into::into).collect(),
             queue: snapshot.queue.unwrap_or_default().into(),
             kinds: kinds.into_iter().map(Kind::from).collect(),
-            managers: managers.map(|(at, list, problem)| KnownAt {
-                at,
-                list: Managers::from(pb::ManagerList::clone(&list)),
-                problem,
-            }),
+            managers,
         })
     }
 }
@@ -221,7 +214,7 @@ impl Source {
 /// The managers, as of the last answer.
 #[derive(Default)]
 struct KnownManagers {
-    known: Option<(Wall, Arc<pb::ManagerList>)>,
+    known: Option<(Wall, Arc<Managers>)>,
     /// Why the last question got no answer.
     problem: Option<String>,
     asked: Option<Instant>,
@@ -247,7 +240,7 @@ impl KnownManagers {
         self.answer = None;
         self.problem = match answered {
             Ok(Ok(list)) => {
-                self.known = Some((wall_now(), Arc::new(list)));
+                self.known = Some((wall_now(), Arc::new(list.into())));
                 None
             }
             // The earlier answer is shown with the reason.
@@ -257,7 +250,7 @@ impl KnownManagers {
     }
 
     /// The last answer, with the reason if there is no newer one.
-    fn shown(&self, now: Instant) -> Option<(Wall, Arc<pb::ManagerList>, Option<String>)> {
+    fn shown(&self, now: Instant) -> Option<KnownAt> {
         let (at, list) = self.known.clone()?;
         let waits = self.answer.is_some();
         let late = waits
@@ -265,7 +258,8 @@ impl KnownManagers {
                 .asked
                 .is_some_and(|asked| now - asked >= MANAGERS_EVERY);
         let late = late.then(|| "etcd does not answer".to_owned());
-        Some((at, list, self.problem.clone().or(late)))
+        let problem = self.problem.clone().or(late);
+        Some(KnownAt { at, list, problem })
     }
 }
 
