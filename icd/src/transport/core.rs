@@ -12,13 +12,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use causeway_proto::command::{Completion, EventBatch, Parking};
-use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::{EventId, RequestId};
 use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
 use parking_lot::Mutex;
 
+use self::acknowledging::Acknowledging;
 use self::reexecution::Reexecution;
 use super::bulk::memory::HostRegion;
 use super::bulk::{Bulk, Guard, Owner, relay};
@@ -31,12 +31,12 @@ use super::kept::Impossible;
 use super::outbox::{Appended, Outbox};
 use super::patience::Positions;
 use super::reader::CommandReader;
-use super::received::Received;
 use super::report::{Reported, Tool};
 use super::requests::Requests;
 use super::wait::{Change, Progress};
 use crate::trace;
 
+mod acknowledging;
 mod reexecution;
 
 /// Why a parked session has no connection.
@@ -95,14 +95,6 @@ struct Resume {
 pub(super) struct Break {
     pub(super) reason: String,
     pub(super) since: Instant,
-}
-
-/// What was and is to be acknowledged to the worker.
-#[derive(Default)]
-struct Acknowledging {
-    window: Received,
-    // Bytes of acknowledgements that the heartbeat connection has not taken.
-    unsent: Vec<u8>,
 }
 
 /// Why a session does not go on over new connections.
@@ -402,66 +394,6 @@ impl Core {
                 let mut acknowledging = resume.acknowledging.lock();
                 acknowledging.window.is_next(generation, number)
             }
-        }
-    }
-
-    /// Records that a batch of `bytes` bytes was handled. Acknowledges it if much was received since the last time.
-    pub(super) fn note_received(&self, bytes: usize) {
-        if let Some(resume) = &self.resume
-            && resume.acknowledging.lock().window.note(bytes)
-        {
-            self.acknowledge();
-        }
-    }
-
-    /// Tells the worker which event batches were handled, if there are new ones. Does not wait.
-    pub(super) fn acknowledge(&self) {
-        let complete = self.complete();
-        self.send_acknowledgement(|window| window.next_acknowledgement(complete));
-    }
-
-    /// Tells the worker again which event batches were handled, so that something crosses the connection. Does not wait.
-    pub(super) fn acknowledge_again(&self) {
-        let complete = self.complete();
-        self.send_acknowledgement(|window| Some(window.repeated_acknowledgement(complete)));
-    }
-
-    // The number of the last event batch of which this end has everything. The worker of a session that is being parked
-    // ends once it knows that number of its last batch, so the bytes of ended transfers belong to everything then.
-    fn complete(&self) -> u64 {
-        let Some(resume) = &self.resume else { return 0 };
-        // Before the look at the bytes, which says nothing about later batches.
-        let handled = resume.acknowledging.lock().window.handled();
-        match self.outbox.stands() && self.bulk.awaits_bytes() {
-            true => 0,
-            false => handled,
-        }
-    }
-
-    // Tells the worker that the connections end because one has broken, and not because the program was killed.
-    fn say_comes_back(&self) {
-        self.send_acknowledgement(|_| Some(COMES_BACK));
-    }
-
-    fn send_acknowledgement(&self, number: impl FnOnce(&mut Received) -> Option<u64>) {
-        let Some(resume) = &self.resume else { return };
-        let mut acknowledging = resume.acknowledging.lock();
-        let Acknowledging { window, unsent } = &mut *acknowledging;
-        let line = Arc::clone(&self.heartbeat.lock());
-        let sent = (|| {
-            if !super::socket::send_now(&line, unsent)? {
-                return Ok(());
-            }
-            let Some(number) = number(window) else {
-                return Ok(());
-            };
-            super::socket::seal(&line, &number.to_le_bytes(), unsent)?;
-            super::socket::send_now(&line, unsent).map(drop)
-        })();
-        if let Err(error) = sent {
-            // The thread that reads this connection notices the end.
-            let error: io::Error = error;
-            tracing::debug!(%error, "event batches were not acknowledged");
         }
     }
 
@@ -795,14 +727,6 @@ pub(super) struct Connected {
     pub(super) position: u64,
     /// Tells the worker from another one; 0: not known.
     pub(super) incarnation: u64,
-}
-
-impl Acknowledging {
-    // Begins anew over another connection.
-    fn restart(&mut self, told: u64) {
-        self.window.restart(told);
-        self.unsent.clear();
-    }
 }
 
 impl Owner for Core {
