@@ -10,6 +10,7 @@ mod hosting;
 mod moving;
 mod parking;
 mod reexecution;
+mod shutdown;
 mod spares;
 mod uses;
 
@@ -58,8 +59,6 @@ const SPARE_BACKOFF: Duration = Duration::from_secs(10);
 /// Pause before a spare worker that was assigned is replaced. Loading the node's OpenCL takes processor
 /// time that the new session needs for its own start.
 const REPLACE_AFTER: Duration = Duration::from_millis(250);
-/// Reason that clients receive when the daemon ends.
-const STOPPED: &str = "the node's daemon was stopped";
 /// Age from which a session whose client has not connected may be displaced, when all places are taken.
 /// Clients normally connect sooner, unless the machines are very busy. `etc/daemon.toml` documents this.
 const GRACE: Duration = Duration::from_secs(1);
@@ -664,89 +663,6 @@ impl Workers {
             _ => Verdict::UnknownSession,
         };
         Err((socket, verdict))
-    }
-
-    /// Opens no further sessions, and ends the spare workers.
-    pub(super) fn drain(&self) {
-        let (spares, hosts) = {
-            let mut state = self.0.state.lock();
-            state.draining = true;
-            (std::mem::take(&mut state.spares), state.hosts.clone())
-        };
-        for spare in spares {
-            spare.end();
-        }
-        for host in hosts.iter().filter(|host| host.sessions() == 0) {
-            host.end();
-        }
-    }
-
-    /// Asks the workers of the sessions with these places in leases to leave, and to report the reason to
-    /// their clients.
-    pub(super) fn end_places(&self, places: &[PlaceNumber], reason: &str) {
-        let mut state = self.0.state.lock();
-        let ended = state.moving.end_places(places);
-        for (id, ticket, _) in &ended {
-            state.refuse(*id, ticket, reason.to_owned());
-        }
-        for served in state.sessions.values() {
-            let number = served.place.as_ref().map(Place::number);
-            if number.is_some_and(|number| places.contains(&number)) {
-                served.worker.end_because(reason);
-            }
-        }
-        drop(state);
-        // Dropping their places locks the table of grants.
-        drop(ended);
-    }
-
-    /// Asks every worker to leave, because the daemon ends.
-    pub(super) fn end_all(&self) {
-        let state = self.0.state.lock();
-        // A host ends with its last session.
-        let is_host = |of: &&Arc<Worker>| state.hosts.iter().any(|h| h.worker.serial == of.serial);
-        for worker in state.alive.values().filter(|of| !is_host(of)) {
-            match worker.not_parked() {
-                None => worker.end_because(STOPPED),
-                Some(why) => {
-                    tracing::warn!(worker = worker.serial, why, "a session was not parked");
-                    worker.end_because(&format!(
-                        "{STOPPED}, and the session could not be parked: {why}"
-                    ));
-                }
-            }
-        }
-        for host in &state.hosts {
-            host.end_sessions(STOPPED);
-        }
-    }
-
-    /// Kills all workers.
-    pub(super) fn kill_all(&self) {
-        let state = self.0.state.lock();
-        for host in &state.hosts {
-            host.note_kill();
-        }
-        for worker in state.alive.values() {
-            worker.kill();
-        }
-    }
-
-    /// Waits until no session is left.
-    pub(super) async fn no_session(&self) {
-        self.until(|state| state.sessions.is_empty()).await;
-    }
-
-    /// Waits until no worker is left.
-    pub(super) async fn no_worker(&self) {
-        self.until(|state| state.alive.is_empty()).await;
-    }
-
-    /// Waits until the builds of the sessions that have ended are stored, `limit` at most.
-    pub(super) async fn store_builds(&self, limit: Duration) {
-        if let Some(builds) = &self.0.builds {
-            builds.flush(limit).await;
-        }
     }
 
     async fn until(&self, done: impl Fn(&WorkersState) -> bool) {
