@@ -112,10 +112,19 @@ impl HostRegion {
     }
 
     /// Copies the packed bytes `from..from + length` of another region with as many bytes to the same place here.
+    /// This region is contiguous.
     pub(in crate::transport) fn copy_part(&self, source: &HostRegion, from: u64, length: u64) {
-        let mut gathered = Vec::new();
-        source.gather(from, length, &mut gathered);
-        self.scatter(from, &gathered);
+        assert!(self.is_linear() && self.length() == source.length());
+        for segment in source.segments(from, from + length) {
+            // SAFETY: the segment is in the source, which is readable (`HostRegion::new`). Its packed place is in this
+            // region, which has as many bytes and is contiguous. The two are different memory, because a region whose
+            // bytes are copied here is the application's.
+            unsafe {
+                let bytes = source.base.add(segment.offset as usize);
+                let target = self.base.add((self.region.offset() + segment.packed) as usize);
+                target.copy_from_nonoverlapping(bytes, segment.length as usize);
+            }
+        }
     }
 
     /// The digest of the current bytes, packed.
