@@ -72,7 +72,7 @@ impl Signals {
         let sessions = workers.counts().sessions;
         tracing::info!(signal = name, sessions, "shutting down");
         if name != ORPHANED {
-            workers.park_all();
+            workers.park_all().await;
         }
         // The only client of a private daemon has ended, so no session is worth waiting for.
         if name == ORPHANED {

@@ -686,8 +686,12 @@ impl Workers {
     pub(super) fn end_places(&self, places: &[PlaceNumber], reason: &str) {
         let mut state = self.0.state.lock();
         let ended = state.moving.end_places(places);
-        for (id, ticket, _) in &ended {
+        for (id, ticket) in &ended.over {
             state.refuse(*id, ticket, reason.to_owned());
+        }
+        for (id, since) in &ended.left {
+            tracing::info!(session = ?id, "the session has moved to another node");
+            self.forget_later(*id, *since);
         }
         for served in state.sessions.values() {
             let number = served.place.as_ref().map(Place::number);
@@ -696,7 +700,6 @@ impl Workers {
             }
         }
         drop(state);
-        // Dropping their places locks the table of grants.
         drop(ended);
     }
 
@@ -734,12 +737,14 @@ impl Workers {
 
     /// Waits until no session is left.
     pub(super) async fn no_session(&self) {
-        self.until(|state| state.sessions.is_empty()).await;
+        self.until(|state| state.sessions.is_empty() && state.parked.is_written())
+            .await;
     }
 
     /// Waits until no worker is left.
     pub(super) async fn no_worker(&self) {
-        self.until(|state| state.alive.is_empty()).await;
+        self.until(|state| state.alive.is_empty() && state.parked.is_written())
+            .await;
     }
 
     /// Waits until the builds of the sessions that have ended are stored, `limit` at most.
@@ -827,6 +832,7 @@ impl Workers {
                 ended => (ended, was_spare, host),
             }
         };
+        self.write_parked();
         match host {
             Some(host) => {
                 log_host_end(worker, &host.domain.name(), &status);

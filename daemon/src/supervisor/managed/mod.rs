@@ -12,6 +12,7 @@
 //! long as each grant allows. Invariant: a worker has a [`Place`] in a lease from before its assignment
 //! until it has been reaped.
 
+mod contents;
 mod dial;
 mod grants;
 mod leader;
@@ -86,6 +87,8 @@ struct ManagedState {
     times: BTreeMap<DeviceAt, offer::ShareTimes>,
     /// How the latest move of each lease has ended, until the manager withdraws the lease or moves it again.
     moved: HashMap<LeaseId, MoveEnded>,
+    /// The moves that are under way.
+    moves: HashMap<LeaseId, moving::Underway>,
     /// User of each lease, for the log; kept until the end of the lease is logged.
     users: HashMap<LeaseId, String>,
 }
@@ -367,6 +370,8 @@ impl Managed {
     fn withdraw(&self, lease: LeaseId, epoch: Epoch, reason: &str) {
         self.change_state(|state, _| {
             state.moved.remove(&lease);
+            // Stops a move that is under way.
+            state.moves.remove(&lease);
             let user = state.users.get(&lease);
             tracing::info!(?lease, user, reason, "the device manager withdraws a lease");
             state.grants.withdraw(lease, epoch, reason)
@@ -380,7 +385,7 @@ impl Managed {
 
     fn change_state(&self, change: impl FnOnce(&mut ManagedState, Time) -> Vec<Action>) {
         let now = self.now();
-        let mut ended = Vec::new();
+        let (mut ended, mut over) = (Vec::new(), Vec::new());
         {
             let mut state = self.0.state.lock();
             for action in change(&mut state, now) {
@@ -389,6 +394,9 @@ impl Managed {
                     // connection are dropped; the next hello contains the state.
                     Action::Report(lease, epoch, message) => {
                         state.log(lease, epoch, &message);
+                        if matches!(message, GrantReport::Withdrawn) && !state.grants.has(lease) {
+                            over.push(lease);
+                        }
                         if let Some(manager) = &state.manager {
                             manager.report(lease, epoch, message);
                         }
@@ -404,6 +412,9 @@ impl Managed {
         // not open yet is ended in `opened`.
         for (places, reason) in ended {
             self.0.workers.end_places(&places, &reason);
+        }
+        for lease in over {
+            self.0.workers.lease_ended(lease);
         }
         self.0.changed.notify_one();
     }

@@ -4,15 +4,16 @@
 //! manager -- Move --> old node: parks all sessions of the lease (`workers::moving`)
 //!                     old node -- TakeSessions: lease, then each ticket with its contents --> new node
 //!                     old node <----------------------- SessionsTaken ---------------------- places, sessions
-//! manager <-- MoveEnded -- old node: its places in the lease are free
+//! manager <-- MoveEnded -- old node
+//! manager -- Withdraw --> old node: releases the sessions; or Stay: they go on there
 //! ```
 //!
 //! This module decides nothing about leases: the manager has granted the new node's units before, and withdraws the
-//! grant of either node afterwards. Invariant: a session's contents are released here only when the other node has said
-//! that it has all sessions of the lease.
+//! grant of either node afterwards. Invariants: a session's contents are released here only when the manager withdraws the
+//! lease. One move of a lease is under way at a time.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Seek};
 use std::time::Duration;
 
 use causeway_proto::control::node_client::NodeClient;
@@ -21,7 +22,8 @@ use causeway_proto::manager::{Move, MoveEnded, from_node};
 use causeway_proto::request::answer_of;
 use causeway_proto::request::property::GLOBAL_MEM_SIZE;
 use causeway_proto::version::{self, WireVersion};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -33,6 +35,7 @@ use super::super::authentication::{self, User};
 use super::super::exclusive::Claim;
 use super::super::parked::Ticket;
 use super::super::workers::{Arrived, Departing};
+use super::contents::Writer;
 use super::name::{DeviceAt, Epoch, LeaseId};
 use super::{Managed, Opened, dial};
 use crate::config::ManagerAddress;
@@ -75,77 +78,138 @@ impl NotMoved {
     }
 }
 
+/// A move of a lease that is under way.
+pub(super) struct Underway {
+    epoch: Epoch,
+    target: u64,
+    /// Dropped to stop the move.
+    _goes_on: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
 impl Managed {
     /// Handles the manager's order to move a lease. Reports the result to the manager.
     pub(super) fn begin_move(&self, lease: LeaseId, order: Move) {
+        let until = Instant::now() + Duration::from_millis(order.within_ms);
+        let (goes_on, stopped) = oneshot::channel();
+        let (epoch, target) = (Epoch(order.epoch), order.target_epoch);
+        let mut state = self.0.state.lock();
+        state.moved.remove(&lease);
+        let before = state.moves.remove(&lease);
         let managed = self.clone();
-        tokio::spawn(async move {
-            let epoch = Epoch(order.epoch);
-            managed.0.state.lock().moved.remove(&lease);
-            let moved = managed.move_lease(lease, epoch, order).await;
-            match &moved {
-                Ok(()) => tracing::info!(?lease, "the lease has moved to another node"),
-                Err(not) => tracing::warn!(?lease, reason = not.reason, "the lease has not moved"),
+        let task = tokio::spawn(async move {
+            if let Some(Underway { _goes_on, task, .. }) = before {
+                drop(_goes_on);
+                let _ = task.await;
             }
-            let (reason, elsewhere) = match moved {
-                Ok(()) => (String::new(), false),
-                Err(not) => (not.reason, not.elsewhere),
-            };
-            let ended = MoveEnded {
-                lease_id: lease.0.to_vec().into(),
-                epoch: epoch.0,
-                reason,
-                elsewhere,
-            };
-            let mut state = managed.0.state.lock();
-            if let Some(manager) = &state.manager {
-                manager.push(from_node::Message::MoveEnded(ended.clone()));
-            }
-            // Repeated after the next hello, in case that this message is lost. The grant's withdrawal removes it.
-            if state.grants.has(lease) {
-                state.moved.insert(lease, ended);
-            }
+            let moved = managed.move_lease(lease, order, until, stopped).await;
+            managed.end_move(lease, epoch, target, moved);
         });
+        let underway = Underway {
+            epoch,
+            target,
+            _goes_on: goes_on,
+            task,
+        };
+        state.moves.insert(lease, underway);
     }
 
-    async fn move_lease(&self, lease: LeaseId, epoch: Epoch, order: Move) -> Result<(), NotMoved> {
-        let serves = self.0.state.lock().grants.serves(lease, epoch);
+    fn end_move(&self, lease: LeaseId, epoch: Epoch, target: u64, moved: Result<(), NotMoved>) {
+        match &moved {
+            Ok(()) => tracing::info!(?lease, "another node has taken the lease's sessions"),
+            Err(not) => tracing::warn!(?lease, reason = not.reason, "the lease has not moved"),
+        }
+        let (reason, elsewhere) = match moved {
+            Ok(()) => (String::new(), false),
+            Err(not) => (not.reason, not.elsewhere),
+        };
+        let ended = MoveEnded {
+            lease_id: lease.0.to_vec().into(),
+            epoch: epoch.0,
+            reason,
+            elsewhere,
+            target_epoch: target,
+        };
+        let mut state = self.0.state.lock();
+        if let Some(manager) = &state.manager {
+            manager.push(from_node::Message::MoveEnded(ended.clone()));
+        }
+        // A later order may be waiting for this end.
+        if state
+            .moves
+            .get(&lease)
+            .is_some_and(|of| of.target == target)
+        {
+            state.moves.remove(&lease);
+        }
+        // Repeated after the next hello, in case that this message is lost. The grant's withdrawal removes it.
+        if state.grants.has(lease) {
+            state.moved.insert(lease, ended);
+        }
+    }
+
+    /// Handles that the sessions of a lease go on here, whatever has become of its move.
+    pub(super) fn stay(&self, lease: LeaseId, epoch: Epoch) {
+        {
+            let mut state = self.0.state.lock();
+            if !state.grants.serves(lease, epoch) {
+                return;
+            }
+            if state.moves.get(&lease).is_some_and(|of| of.epoch == epoch) {
+                // Stops the move, which then lets the sessions go on.
+                state.moves.remove(&lease);
+                return;
+            }
+            let has_sent = |ended: &MoveEnded| ended.reason.is_empty();
+            if state.moved.remove(&lease).is_none_or(|of| !has_sent(&of)) {
+                return;
+            }
+        }
+        tracing::warn!(
+            ?lease,
+            "the other node is lost; the lease's sessions go on here"
+        );
+        self.0.workers.stay(lease);
+    }
+
+    // Moves a lease until then, unless it is `stopped`.
+    async fn move_lease(
+        &self,
+        lease: LeaseId,
+        order: Move,
+        until: Instant,
+        mut stopped: oneshot::Receiver<()>,
+    ) -> Result<(), NotMoved> {
+        let serves = self.0.state.lock().grants.serves(lease, Epoch(order.epoch));
         if !serves {
             return Err(NotMoved::stays("the node does not serve this grant of it"));
         }
-        let until = Instant::now() + Duration::from_millis(order.within_ms);
         let target = order.target.unwrap_or_default();
         let workers = &self.0.workers;
         // Before any session stands still.
         drop(self.reach(&target.addresses, until).await?);
         let departing = workers.park_lease(lease, until.into_std()).await;
         let departing = departing.map_err(NotMoved::stays)?;
-        // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
-        let mut client = match self.reach(&target.addresses, until).await {
-            Ok(client) => client,
-            Err(not) => {
-                workers.stay(lease);
-                return Err(not);
-            }
+        let sent = async {
+            // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
+            let mut client = self.reach(&target.addresses, until).await?;
+            let sent = send(&mut client, order.credential, departing, self);
+            let sent = tokio::time::timeout_at(until, sent).await;
+            sent.unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")))
+                .map_err(|status| {
+                    let (name, why) = (&target.name, status.message());
+                    NotMoved::not_taken(format!("node {name} did not take its sessions: {why}"))
+                })
         };
-        let sent = send(&mut client, order.credential, departing, self);
-        let sent = tokio::time::timeout_at(until, sent)
-            .await
-            .unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")));
+        let sent = tokio::select! {
+            sent = sent => sent,
+            _ = &mut stopped => Err(NotMoved::not_taken("the manager has lost the other node")),
+        };
         match sent {
-            Ok(()) => {
-                workers.have_left(lease);
-                Ok(())
-            }
-            Err(status) => {
-                workers.stay(lease);
-                let name = &target.name;
-                Err(NotMoved::not_taken(format!(
-                    "node {name} did not take its sessions: {}",
-                    status.message()
-                )))
-            }
+            Ok(()) => workers.have_sent(lease),
+            Err(_) => workers.stay(lease),
         }
+        sent
     }
 
     async fn reach(
@@ -188,8 +252,9 @@ impl Managed {
         if taking.sessions > MOST_SESSIONS {
             return Err(Status::resource_exhausted("too many sessions at once"));
         }
-        let mut arrived: Vec<Arrived> = Vec::new();
-        let mut room = 0;
+        let files = self.0.workers.contents_files();
+        let mut writer = Writer::start(move || files.make());
+        let (mut arrived, mut room) = (Vec::new(), 0);
         while let Some(part) = next(&mut parts).await? {
             match part {
                 Part::Ticket(ticket) if (arrived.len() as u32) < taking.sessions => {
@@ -211,24 +276,19 @@ impl Managed {
                     if arrived.is_empty() {
                         room = BESIDE_MEMORY.saturating_add(memory_of(inventory, &leased));
                     }
-                    let contents = self.0.workers.contents_file()?;
-                    arrived.push(Arrived {
-                        ticket,
-                        contents,
-                        place,
-                        leased,
-                    });
+                    writer.begin().await?;
+                    arrived.push((ticket, place, leased));
                 }
                 Part::Contents(bytes) => {
-                    let of = arrived.last_mut();
-                    let of =
-                        of.ok_or_else(|| Status::invalid_argument("contents of no session"))?;
+                    if arrived.is_empty() {
+                        return Err(Status::invalid_argument("contents of no session"));
+                    }
                     room = room.checked_sub(bytes.len() as u64).ok_or_else(|| {
                         Status::resource_exhausted(
                             "the sessions have more than their devices' memory",
                         )
                     })?;
-                    of.contents.write_all(&bytes)?;
+                    writer.write(bytes).await?;
                 }
                 Part::Ticket(_) | Part::Taking(_) => {
                     return Err(Status::invalid_argument("a part comes at the wrong place"));
@@ -240,6 +300,15 @@ impl Managed {
                 "the stream ends before the last session",
             ));
         }
+        let contents = writer.end().await?;
+        let arrived = arrived.into_iter().zip(contents);
+        let arrived = arrived.map(|((ticket, place, leased), contents)| Arrived {
+            ticket,
+            contents,
+            place,
+            leased,
+        });
+        let arrived: Vec<Arrived> = arrived.collect();
         let opened: Vec<Opened> = arrived.iter().map(|of| of.place.opened()).collect();
         let taken = self.0.workers.arrive(arrived);
         taken.map_err(Status::failed_precondition)?;

@@ -5,7 +5,7 @@
 //! to other nodes; `managed::moving` does.
 //!
 //! Invariants: a session that has left is not restored here, and its client hears that it has to try again. All sessions
-//! of a lease leave, or none.
+//! of a lease leave, or none. A session has left when the other node has it and its place here ends. Before, it may stay.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -49,6 +49,8 @@ enum Stage {
     Waits(Moved),
     /// The session may be on its way to another node.
     Leaves(Moved),
+    /// Another node has the session too.
+    Sent(Moved),
     /// The session is at another node.
     Left,
 }
@@ -126,52 +128,74 @@ impl Moving {
 
     /// Notes that the sessions of a lease leave. Those that are parked already wait no longer.
     fn leave(&mut self, lease: LeaseId) {
-        self.leaving.push(lease);
-        for id in self.of_lease(lease).collect::<Vec<_>>() {
-            if let Some(of) = self.parked.get_mut(&id) {
-                of.since = Instant::now();
-                of.stage = match std::mem::replace(&mut of.stage, Stage::Left) {
-                    Stage::Waits(moved) => Stage::Leaves(moved),
-                    other => other,
-                };
-            }
+        if !self.leaves(lease) {
+            self.leaving.push(lease);
         }
+        self.stage(lease, Stage::Leaves);
     }
 
     /// Lets the sessions of a lease wait for their clients here.
     fn stay(&mut self, lease: LeaseId) {
         self.leaving.retain(|of| *of != lease);
+        self.stage(lease, Stage::Waits);
+    }
+
+    // Puts the sessions of a lease that have not left into another stage.
+    fn stage(&mut self, lease: LeaseId, stage: fn(Moved) -> Stage) {
         for id in self.of_lease(lease).collect::<Vec<_>>() {
             if let Some(of) = self.parked.get_mut(&id) {
                 of.since = Instant::now();
                 of.stage = match std::mem::replace(&mut of.stage, Stage::Left) {
-                    Stage::Leaves(moved) | Stage::Waits(moved) => Stage::Waits(moved),
+                    Stage::Waits(moved) | Stage::Leaves(moved) | Stage::Sent(moved) => stage(moved),
                     Stage::Left => Stage::Left,
                 };
             }
         }
     }
 
-    /// Removes the sessions with these places. The caller drops them when the table is unlocked.
-    pub(super) fn end_places(
-        &mut self,
-        places: &[PlaceNumber],
-    ) -> Vec<(SessionId, Ticket, Box<dyn Send>)> {
+    /// Removes the sessions with these places, except those that another node has, which have left now.
+    pub(super) fn end_places(&mut self, places: &[PlaceNumber]) -> EndedHere {
         let is_its = |of: &ParkedHere| {
             let number = of.place().map(Place::number);
             number.is_some_and(|number| places.contains(&number))
         };
-        let ended = self.parked.extract_if(|_, of| is_its(of));
-        let ended =
-            ended.map(|(id, of)| (id, of.ticket.clone(), Box::new(of.stage) as Box<dyn Send>));
-        ended.collect()
+        let mut ended = EndedHere::default();
+        for (id, of) in self.parked.iter_mut().filter(|(_, of)| is_its(of)) {
+            match std::mem::replace(&mut of.stage, Stage::Left) {
+                Stage::Sent(moved) => {
+                    of.since = Instant::now();
+                    ended.left.push((*id, of.since));
+                    ended.contents.push(moved);
+                }
+                Stage::Waits(moved) | Stage::Leaves(moved) => {
+                    ended.over.push((*id, of.ticket.clone()));
+                    ended.contents.push(moved);
+                }
+                Stage::Left => {}
+            }
+        }
+        for (id, _) in &ended.over {
+            self.parked.remove(id);
+        }
+        ended
     }
+}
+
+/// The parked sessions whose places have ended.
+#[derive(Default)]
+pub(super) struct EndedHere {
+    /// The sessions that are over.
+    pub(super) over: Vec<(SessionId, Ticket)>,
+    /// The sessions that another node has, and since when.
+    pub(super) left: Vec<(SessionId, Instant)>,
+    /// Dropped when the table is unlocked: dropping a place locks the table of grants.
+    contents: Vec<Moved>,
 }
 
 impl ParkedHere {
     fn place(&self) -> Option<&Place> {
         match &self.stage {
-            Stage::Waits(moved) | Stage::Leaves(moved) => Some(&moved.place),
+            Stage::Waits(moved) | Stage::Leaves(moved) | Stage::Sent(moved) => Some(&moved.place),
             Stage::Left => None,
         }
     }
@@ -184,12 +208,9 @@ impl Workers {
         asked.min(KEPT)
     }
 
-    /// Makes a file without a name for the contents of a session.
-    ///
-    /// # Errors
-    /// The file cannot be made.
-    pub(in super::super) fn contents_file(&self) -> io::Result<File> {
-        contents_file(self.0.state.lock().parked.files.as_ref())
+    /// What makes the files for contents of sessions.
+    pub(in super::super) fn contents_files(&self) -> ContentsFiles {
+        ContentsFiles(self.0.state.lock().parked.files.clone())
     }
 
     /// Parks all sessions of a lease until then.
@@ -201,8 +222,13 @@ impl Workers {
         lease: LeaseId,
         until: Instant,
     ) -> Result<Vec<Departing>, String> {
-        let workers = self.ask_to_park(lease)?;
-        let parked = self.wait_until_parked(&workers, until).await;
+        let workers = self.begin_to_leave(lease)?;
+        let parked = match self.ask_to_park(&workers).await {
+            Ok(()) => self.wait_until_parked(&workers, until).await,
+            Err(error) => Err(format!(
+                "the contents of a session cannot be written: {error}"
+            )),
+        };
         let departing =
             parked.and_then(|()| self.departing(lease).map_err(|error| error.to_string()));
         if departing.is_err() {
@@ -219,13 +245,11 @@ impl Workers {
         departing
     }
 
-    fn ask_to_park(&self, lease: LeaseId) -> Result<Vec<(SessionId, Arc<Worker>)>, String> {
+    // Lets no session of a lease open. Returns the sessions that are to be parked.
+    fn begin_to_leave(&self, lease: LeaseId) -> Result<Vec<(SessionId, Arc<Worker>)>, String> {
         let template = self.assignment(None);
         let mut workers = Vec::new();
         let mut state = self.0.state.lock();
-        if state.moving.leaves(lease) {
-            return Err("it is moving already".to_owned());
-        }
         let is_its = |of: &Served| {
             of.place
                 .as_ref()
@@ -238,25 +262,29 @@ impl Workers {
             workers.push((*id, Arc::clone(&served.worker)));
         }
         state.parked.template(template);
-        let directory = state.parked.files.clone();
-        for (id, worker) in &workers {
-            let asked = contents_file(directory.as_ref()).and_then(|file| {
-                worker.park(file.try_clone()?.into())?;
-                state.moving.parking.insert(*id, file);
-                Ok(())
-            });
-            if let Err(error) = asked {
-                // Sessions that were asked before may be parked all the same. Then they wait for their clients.
-                let asked = workers.iter().map(|(id, _)| *id);
-                let asked = asked.filter(|id| state.moving.parking.contains_key(id));
-                asked.for_each(|id| self.forget_when_parked(id));
-                return Err(format!(
-                    "the contents of a session cannot be written: {error}"
-                ));
-            }
-        }
         state.moving.leave(lease);
         Ok(workers)
+    }
+
+    async fn ask_to_park(&self, workers: &[(SessionId, Arc<Worker>)]) -> io::Result<()> {
+        let (files, count) = (self.contents_files(), workers.len());
+        let made = move || {
+            (0..count)
+                .map(|_| files.make())
+                .collect::<io::Result<Vec<_>>>()
+        };
+        let made = tokio::task::spawn_blocking(made)
+            .await
+            .map_err(io::Error::other)??;
+        let mut state = self.0.state.lock();
+        for ((id, worker), file) in workers.iter().zip(made) {
+            // A session may have ended meanwhile.
+            if state.sessions.contains_key(id) {
+                worker.park(file.try_clone()?.into())?;
+                state.moving.parking.insert(*id, file);
+            }
+        }
+        Ok(())
     }
 
     async fn wait_until_parked(
@@ -306,29 +334,21 @@ impl Workers {
         departing.collect()
     }
 
-    /// Notes that the sessions of a lease are at another node.
-    pub(in super::super) fn have_left(&self, lease: LeaseId) {
-        let mut left = Vec::new();
-        {
-            let mut state = self.0.state.lock();
-            state.moving.leaving.retain(|of| *of != lease);
-            for id in state.moving.of_lease(lease).collect::<Vec<_>>() {
-                if let Some(of) = state.moving.parked.get_mut(&id) {
-                    tracing::info!(session = ?id, "the session has moved to another node");
-                    left.push(std::mem::replace(&mut of.stage, Stage::Left));
-                    of.since = Instant::now();
-                    self.forget_later(id, of.since);
-                }
-            }
-        }
-        // Dropping a place locks the table of grants.
-        drop(left);
+    /// Notes that another node has the sessions of a lease. They are kept here until their places end, or they stay.
+    pub(in super::super) fn have_sent(&self, lease: LeaseId) {
+        let mut state = self.0.state.lock();
+        state.moving.stage(lease, Stage::Sent);
+        self.forget_lease_later(&state, lease);
     }
 
     /// Lets the sessions of a lease that was not moved go on here.
     pub(in super::super) fn stay(&self, lease: LeaseId) {
         let mut state = self.0.state.lock();
         state.moving.stay(lease);
+        self.forget_lease_later(&state, lease);
+    }
+
+    fn forget_lease_later(&self, state: &WorkersState, lease: LeaseId) {
         for id in state.moving.of_lease(lease) {
             if let Some(of) = state.moving.parked.get(&id) {
                 self.forget_later(id, of.since);
@@ -391,6 +411,12 @@ impl Workers {
         Ok(())
     }
 
+    /// Notes that the node does not serve a lease any more.
+    pub(in super::super) fn lease_ended(&self, lease: LeaseId) {
+        let mut state = self.0.state.lock();
+        state.moving.leaving.retain(|of| *of != lease);
+    }
+
     // A session may be parked only after its lease was to move.
     fn forget_when_parked(&self, id: SessionId) {
         let workers = self.clone();
@@ -406,7 +432,7 @@ impl Workers {
     }
 
     // Forgets a session that stays in its stage for too long.
-    fn forget_later(&self, id: SessionId, since: Instant) {
+    pub(super) fn forget_later(&self, id: SessionId, since: Instant) {
         let workers = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(KEPT).await;
@@ -502,10 +528,15 @@ fn why_never(served: &Served) -> Option<&'static str> {
     }
 }
 
-fn contents_file(directory: Option<&ParkedSessions>) -> io::Result<File> {
-    match directory {
-        Some(files) => files.nameless(),
-        None => Ok(rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?.into()),
+/// Makes the files for contents of sessions, without names. May wait for a disk.
+pub(in super::super) struct ContentsFiles(Option<ParkedSessions>);
+
+impl ContentsFiles {
+    pub(in super::super) fn make(&self) -> io::Result<File> {
+        match &self.0 {
+            Some(files) => files.nameless(),
+            None => Ok(rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?.into()),
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Only a session with a process of its own is parked, whose client waits for the daemon, outside of a lease and not on
 //! a device in exclusive mode. Invariant: a session that is parked is in the table of parked ones from the end of its
-//! worker on, so its client is never told that nobody knows it.
+//! worker on, so its client is never told that nobody knows it. Files are made and written on threads that may wait for a
+//! disk, and not under the table's lock.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -30,6 +31,10 @@ pub(super) struct Parked {
     sessions: HashMap<SessionId, Ticket>,
     /// What sessions are assigned that this daemon parks.
     template: Option<Assignment>,
+    /// The sessions to write for the next daemon.
+    unwritten: Vec<(SessionId, Ticket)>,
+    /// Number of sessions that are being written.
+    writing: usize,
 }
 
 impl Parked {
@@ -39,28 +44,23 @@ impl Parked {
         let Some(files) = &self.files else {
             return false;
         };
-        let kept = self.ticket(id, served, reason).and_then(|ticket| {
-            match files.keep(&id, &ticket) {
-                Ok(()) => Some(ticket),
-                Err(error) => {
-                    tracing::error!(%error, session = ?id, "cannot write a session for the next daemon");
-                    None
-                }
+        let Some(ticket) = self.ticket(id, served, reason) else {
+            if !served.restart.is_zero() {
+                files.discard(&id);
             }
-        });
-        match kept {
-            Some(ticket) if ticket.lost.is_none() => {
-                self.sessions.insert(id, ticket);
-                true
-            }
-            Some(_) => false,
-            None => {
-                if !served.restart.is_zero() {
-                    files.discard(&id);
-                }
-                false
-            }
+            return false;
+        };
+        let is_parked = ticket.lost.is_none();
+        if is_parked {
+            self.sessions.insert(id, ticket.clone());
         }
+        self.unwritten.push((id, ticket));
+        is_parked
+    }
+
+    /// Whether all sessions are written that were parked.
+    pub(super) fn is_written(&self) -> bool {
+        self.unwritten.is_empty() && self.writing == 0
     }
 
     // Returns what the next daemon has to know of a session that is parked, or that this daemon has ended.
@@ -135,23 +135,66 @@ impl Workers {
     }
 
     /// Asks the workers of all sessions that can be parked to do that.
-    pub(in super::super) fn park_all(&self) {
+    pub(in super::super) async fn park_all(&self) {
         let template = self.assignment(None);
-        let mut state = self.0.state.lock();
-        let Some(files) = state.parked.files.clone() else {
-            return;
+        let (files, parkable) = {
+            let mut state = self.0.state.lock();
+            let Some(files) = state.parked.files.clone() else {
+                return;
+            };
+            state.parked.template = Some(template);
+            let parkable = state.sessions.iter();
+            let parkable = parkable.filter(|(_, of)| !of.restart.is_zero());
+            let parkable: Vec<_> = parkable
+                .map(|(id, of)| (*id, Arc::clone(&of.worker)))
+                .collect();
+            (files, parkable)
         };
-        state.parked.template = Some(template);
-        let parkable = state
-            .sessions
-            .iter()
-            .filter(|(_, of)| !of.restart.is_zero());
-        for (id, served) in parkable {
-            let asked =
-                (files.contents(id)).and_then(|contents| served.worker.park(contents.into()));
-            if let Err(error) = asked {
-                (served.worker).cannot_park(format!("its files cannot be made: {error}"));
+        let asking = tokio::task::spawn_blocking(move || {
+            for (id, worker) in parkable {
+                let asked = files.contents(&id);
+                let asked = asked.and_then(|contents| worker.park(contents.into()));
+                if let Err(error) = asked {
+                    worker.cannot_park(format!("its files cannot be made: {error}"));
+                }
             }
+        });
+        if let Err(error) = asking.await {
+            tracing::error!(%error, "the sessions cannot be parked");
+        }
+    }
+
+    /// Writes the sessions that were parked for the next daemon.
+    pub(super) fn write_parked(&self) {
+        let (files, unwritten) = {
+            let mut state = self.0.state.lock();
+            let unwritten = std::mem::take(&mut state.parked.unwritten);
+            state.parked.writing += unwritten.len();
+            (state.parked.files.clone(), unwritten)
+        };
+        let Some(files) = files else { return };
+        for (id, ticket) in unwritten {
+            let (workers, files) = (self.clone(), files.clone());
+            tokio::task::spawn_blocking(move || {
+                let kept = files.keep(&id, &ticket);
+                if let Err(error) = &kept {
+                    tracing::error!(%error, session = ?id, "cannot write a session for the next daemon");
+                    files.discard(&id);
+                }
+                let mut state = workers.0.state.lock();
+                state.parked.writing -= 1;
+                if let Err(error) = kept
+                    && state.parked.sessions.remove(&id).is_some()
+                {
+                    state.refuse(
+                        id,
+                        &ticket,
+                        format!("the session cannot be written: {error}"),
+                    );
+                }
+                drop(state);
+                workers.0.reaped.notify_waiters();
+            });
         }
     }
 
