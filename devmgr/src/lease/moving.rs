@@ -22,8 +22,8 @@ use crate::time::{Span, Time};
 
 /// Longest time of a move without a deadline of the administrator.
 const LONGEST: Span = Span::seconds(600);
-/// Why a lease of several nodes stays.
-const SEVERAL: &str = "it has devices of several nodes, which cannot move one by one";
+/// Why a lease of several nodes stays: its nodes have one grant, and a new grant would end the sessions of the other nodes.
+const SEVERAL: &str = "it has devices of several nodes in one grant, which cannot move one by one";
 /// Why a lease waits.
 const NO_TARGET: &str = "no equal device is free at the same place of another node";
 
