@@ -700,7 +700,7 @@ impl Workers {
             }
         }
         drop(state);
-        drop(ended);
+        ended.give_back();
     }
 
     /// Asks every worker to leave, because the daemon ends.

@@ -188,8 +188,18 @@ pub(super) struct EndedHere {
     pub(super) over: Vec<(SessionId, Ticket)>,
     /// The sessions that another node has, and since when.
     pub(super) left: Vec<(SessionId, Instant)>,
-    /// Dropped when the table is unlocked: dropping a place locks the table of grants.
     contents: Vec<Moved>,
+}
+
+impl EndedHere {
+    /// Gives back what the sessions had. Called when the table is unlocked: the end of a place locks the table of grants.
+    pub(super) fn give_back(self) {
+        let files: Vec<File> = self.contents.into_iter().map(|of| of.contents).collect();
+        // Gigabytes of memory are not given back at once.
+        if !files.is_empty() {
+            tokio::task::spawn_blocking(move || drop(files));
+        }
+    }
 }
 
 impl ParkedHere {
