@@ -90,6 +90,11 @@ impl Parked {
         self.template = Some(template);
     }
 
+    /// Whether the session is parked.
+    pub(super) fn knows(&self, id: &SessionId) -> bool {
+        self.sessions.contains_key(id)
+    }
+
     /// Finds the session that a connection names.
     fn find(&self, preamble: &Introduction) -> Option<SessionId> {
         let mut ids = self.sessions.keys();
@@ -316,6 +321,7 @@ impl Workers {
             domain: None,
             claim: None,
             checkpoint: None,
+            reopens: None,
             begun: None,
         };
         let admitted = self.admit(&opening, assignment)?;
