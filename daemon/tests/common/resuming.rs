@@ -7,7 +7,7 @@ use causeway_proto::command::{command::Kind, *};
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{
     Client as Who, CloseSessionRequest, EndAwayRequest, GetSessionEndRequest, OpenSessionReply,
-    OpenSessionRequest, SessionEnd,
+    OpenSessionRequest, Reopens, SessionEnd,
 };
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{ClientWord, Preamble, Purpose, Verdict};
@@ -111,13 +111,32 @@ impl Resuming {
         opened
     }
 
-    fn open_asking(
+    /// Asks for a session again that an earlier daemon had.
+    pub fn reopen(
+        daemon: &Daemon,
+        id: SessionId,
+        secret: &SessionSecret,
+        reexecute: bool,
+    ) -> Result<OpenSessionReply, tonic::Status> {
+        let request = OpenSessionRequest {
+            client: Some(process(1)),
+            resume_ms: 60_000,
+            keep_ms: 60_000,
+            reexecute,
+            reopens: Some(Reopens {
+                session_id: id.0.to_vec().into(),
+                session_secret: secret.0.to_vec().into(),
+            }),
+            ..OpenSessionRequest::default()
+        };
+        Resuming::ask(daemon, request)
+    }
+
+    fn ask(
         daemon: &Daemon,
         request: OpenSessionRequest,
-        is_direct: bool,
-    ) -> Result<Resuming, tonic::Status> {
-        let credential = &request.credential;
-        let inventory = daemon.inventory_for(credential);
+    ) -> Result<OpenSessionReply, tonic::Status> {
+        let inventory = daemon.inventory_for(&request.credential);
         let reply = block_on(async {
             let address = format!("http://{}", daemon.address);
             let mut node = NodeClient::connect(address).await.unwrap();
@@ -127,8 +146,16 @@ impl Resuming {
                 ..request
             };
             node.open_session(request).await
-        })?
-        .into_inner();
+        });
+        reply.map(tonic::Response::into_inner)
+    }
+
+    fn open_asking(
+        daemon: &Daemon,
+        request: OpenSessionRequest,
+        is_direct: bool,
+    ) -> Result<Resuming, tonic::Status> {
+        let reply = Resuming::ask(daemon, request)?;
         let id = SessionId(reply.session_id.as_ref().try_into().unwrap());
         let secret = SessionSecret(reply.session_secret.as_ref().try_into().unwrap());
         let to = |purpose| connect(&daemon.address, id, &secret, purpose, 0, is_direct).unwrap();
