@@ -121,7 +121,8 @@ impl Session {
                 isolated,
                 resume_ms,
                 keep_ms: resume_ms,
-                ..OpenSessionRequest::default()
+                restart_ms: 0,
+                reexecute: false,
             };
             node.open_session(request).await
         })?

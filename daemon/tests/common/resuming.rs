@@ -7,7 +7,7 @@ use causeway_proto::command::{command::Kind, *};
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{
     Client as Who, CloseSessionRequest, EndAwayRequest, GetSessionEndRequest, OpenSessionReply,
-    OpenSessionRequest, Reopens, SessionEnd,
+    OpenSessionRequest, SessionEnd,
 };
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{ClientWord, Preamble, Purpose, Verdict};
@@ -111,32 +111,13 @@ impl Resuming {
         opened
     }
 
-    /// Asks for a session again that an earlier daemon had.
-    pub fn reopen(
-        daemon: &Daemon,
-        id: SessionId,
-        secret: &SessionSecret,
-        reexecute: bool,
-    ) -> Result<OpenSessionReply, tonic::Status> {
-        let request = OpenSessionRequest {
-            client: Some(process(1)),
-            resume_ms: 60_000,
-            keep_ms: 60_000,
-            reexecute,
-            reopens: Some(Reopens {
-                session_id: id.0.to_vec().into(),
-                session_secret: secret.0.to_vec().into(),
-            }),
-            ..OpenSessionRequest::default()
-        };
-        Resuming::ask(daemon, request)
-    }
-
-    fn ask(
+    fn open_asking(
         daemon: &Daemon,
         request: OpenSessionRequest,
-    ) -> Result<OpenSessionReply, tonic::Status> {
-        let inventory = daemon.inventory_for(&request.credential);
+        is_direct: bool,
+    ) -> Result<Resuming, tonic::Status> {
+        let credential = &request.credential;
+        let inventory = daemon.inventory_for(credential);
         let reply = block_on(async {
             let address = format!("http://{}", daemon.address);
             let mut node = NodeClient::connect(address).await.unwrap();
@@ -146,16 +127,8 @@ impl Resuming {
                 ..request
             };
             node.open_session(request).await
-        });
-        reply.map(tonic::Response::into_inner)
-    }
-
-    fn open_asking(
-        daemon: &Daemon,
-        request: OpenSessionRequest,
-        is_direct: bool,
-    ) -> Result<Resuming, tonic::Status> {
-        let reply = Resuming::ask(daemon, request)?;
+        })?
+        .into_inner();
         let id = SessionId(reply.session_id.as_ref().try_into().unwrap());
         let secret = SessionSecret(reply.session_secret.as_ref().try_into().unwrap());
         let to = |purpose| connect(&daemon.address, id, &secret, purpose, 0, is_direct).unwrap();

@@ -36,7 +36,6 @@ mod parked;
 mod peer_loss;
 mod peer_transfer;
 mod rate;
-mod reopened;
 mod samples;
 mod sandbox;
 mod shared_memory;
