@@ -52,7 +52,6 @@ pub enum WireVersion {
     /// which takes over their parked sessions. A session's commands may be executed again by another worker.
     V20 = 20,
     /// 2026-11: a client names the worker for which its command connection is. A lease whose move has failed stays.
-    /// A client opens a session again that a killed daemon had.
     V21 = 21,
 }
 

@@ -58,11 +58,6 @@ impl EndedSessions {
         bool::from(ended.secret.0.ct_eq(&secret.0)).then(|| ended.reason.clone())
     }
 
-    /// Whether the session is remembered.
-    pub(super) fn knows(&self, id: &SessionId) -> bool {
-        self.0.iter().any(|of| of.id == *id)
-    }
-
     fn forget(&mut self, now: Instant) {
         let is_old = |of: &EndedSession| now.saturating_duration_since(of.at) >= KEPT;
         while self.0.front().is_some_and(is_old) {

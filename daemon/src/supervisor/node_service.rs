@@ -56,10 +56,6 @@ const MAX_MESSAGE: usize = 64 << 10;
 const NOT_REEXECUTED: &str = "it shares a process or a device in exclusive mode with others, or the node keeps no session \
     whose connections break";
 
-/// Why a session is not opened again.
-const NOT_REOPENED: &str =
-    "the session ended with its daemon, and this node cannot execute its commands again";
-
 /// Starts the service. It serves the connections that are sent to the returned channel.
 ///
 /// # Errors
@@ -355,13 +351,7 @@ impl NodeService {
         };
         let checkpoint =
             (request.reexecute && is_alone && !away.resume.is_zero()).then(Checkpoint::nothing);
-        let reopens = request.reopens.as_ref();
-        let reopens = reopens.map(|of| session_of(&of.session_id, &of.session_secret));
-        if reopens.is_some() && (checkpoint.is_none() || place.is_some()) {
-            return Err(Status::failed_precondition(NOT_REOPENED));
-        }
         Ok(Opening {
-            reopens: reopens.transpose()?,
             checkpoint,
             holder: holder.clone(),
             owner,
@@ -393,7 +383,6 @@ impl NodeService {
         match error {
             NotOpened::Draining | NotOpened::Moves => Status::unavailable(error.to_string()),
             NotOpened::Full(_) | NotOpened::TooMuch(_) => self.full(error, holder),
-            NotOpened::Known => Status::already_exists(error.to_string()),
             NotOpened::Exclusive | NotOpened::NoWorker(_) => {
                 Status::resource_exhausted(error.to_string())
             }

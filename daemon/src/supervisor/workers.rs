@@ -252,14 +252,6 @@ impl WorkersState {
         busy.map(|of| of.worker.serial).collect()
     }
 
-    /// Whether the session is here, or was.
-    fn knows(&self, id: &SessionId) -> bool {
-        self.sessions.contains_key(id)
-            || self.parked.knows(id)
-            || self.moving.knows(id)
-            || self.ended.knows(id)
-    }
-
     /// Checks whether a further session may open.
     fn may_open(&self, limit: u32) -> Result<(), NotOpened> {
         if self.draining {
@@ -316,8 +308,6 @@ pub(super) struct Opening {
     pub(super) claim: Option<Claim>,
     /// Present if the client executes its commands again when the worker dies.
     pub(super) checkpoint: Option<Checkpoint>,
-    /// Set if the session was an earlier daemon's, which was killed. Its client executes all of its commands again.
-    pub(super) reopens: Option<(SessionId, SessionSecret)>,
     /// When the session was requested; `None` if an earlier daemon, or another one, has opened it.
     pub(super) begun: Option<Instant>,
 }
@@ -344,8 +334,6 @@ pub(super) struct Opened {
 pub(super) enum NotOpened {
     #[error("the node is shutting down")]
     Draining,
-    #[error("the node has, or had, this session")]
-    Known,
     #[error("the session's lease is being moved to another node; try again later")]
     Moves,
     #[error("the node has reached its limit of {0} sessions; try again later")]
@@ -539,15 +527,11 @@ impl Workers {
             if let Some(claim) = &opening.claim {
                 state.may_have(claim)?;
             }
-            let reopens = opening.reopens.take();
-            if reopens.as_ref().is_some_and(|(id, _)| state.knows(id)) {
-                return Err(NotOpened::Known);
-            }
             let lease = opening.place.as_ref().map(Place::lease);
             if lease.is_some_and(|lease| state.moving.leaves(lease)) {
                 return Err(NotOpened::Moves);
             }
-            let mut assignment = Assignment {
+            let assignment = Assignment {
                 leased: opening.leased.take(),
                 owner: opening.owner.clone(),
                 away: opening.away,
@@ -562,10 +546,6 @@ impl Workers {
                 },
                 ..self.assignment(certificate)
             };
-            if let Some((id, secret)) = reopens {
-                (assignment.id, assignment.secret) = (id, secret);
-                assignment.restores = Some(Checkpoint::from_nothing());
-            }
             let admitted = self.admit(&opening, assignment)?;
             let (message, domain) = (&admitted.message, &opening.domain);
             let worker = match domain {

@@ -48,7 +48,7 @@ pub use security::{FILE_VARIABLES, TlsSettings};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as UnknownName;
-pub use survival::{Hold, Survival};
+pub use survival::Survival;
 
 /// Maximum number of addresses of one server.
 pub const MOST_ADDRESSES: usize = 8;

@@ -6,7 +6,6 @@
 //! log = "1GiB"       # memory for what has to be executed again
 //! mtbf = "1d"        # time between deaths of a process, for the interval of checkpoints
 //! interval = "5min"  # the interval itself, at least 1s
-//! hold = "client"    # the log alone has everything, so it outlives the node's daemon; "node": with checkpoints there
 //! ```
 //! Invariant: a log has [`LEAST`] bytes at least, so that it holds more than one large write.
 #![forbid(unsafe_code)]
@@ -25,17 +24,6 @@ const LEAST: u64 = 16 << 20;
 /// The shortest interval. The session stands during each checkpoint, so it would do little else.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 const UNITS: [&str; 4] = ["TiB", "GiB", "MiB", "KiB"];
-
-/// Who keeps what is needed to execute the commands again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Hold {
-    /// The node has checkpoints, and this process the commands behind them. Nothing outlives the node's daemon.
-    #[default]
-    Node,
-    /// This process has all commands of the session. There are no checkpoints.
-    Client,
-}
 
 /// The settings of `[survival]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -56,8 +44,6 @@ pub struct Survival {
     /// Time from one checkpoint to the next; `None`: chosen by `mtbf`.
     #[serde(deserialize_with = "some_time")]
     pub interval: Option<Duration>,
-    /// Who keeps what is needed for that.
-    pub hold: Hold,
 }
 
 impl Default for Survival {
@@ -67,7 +53,6 @@ impl Default for Survival {
             log: 1 << 30,
             mtbf: Duration::from_secs(24 * 3600),
             interval: None,
-            hold: Hold::Node,
         }
     }
 }
@@ -140,14 +125,7 @@ mod tests {
         let given = read("mtbf = \"2h\"\ninterval = \"5min\"").unwrap();
         assert_eq!(given.mtbf, Duration::from_secs(7200));
         assert_eq!(given.interval, Some(Duration::from_secs(300)));
-        assert_eq!(read("hold = \"client\"").unwrap().hold, Hold::Client);
-        let bad = [
-            "mtbf = \"0s\"",
-            "interval = \"often\"",
-            "interval = 5",
-            "hold = \"auto\"",
-        ];
-        for bad in bad {
+        for bad in ["mtbf = \"0s\"", "interval = \"often\"", "interval = 5"] {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert!(read("interval = \"1s\"").is_ok());

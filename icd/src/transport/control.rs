@@ -13,7 +13,7 @@ use bytes::Bytes;
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{
     Client, EndAwayRequest, GetInventoryRequest, GetSessionEndRequest, GetStatusRequest, Inventory,
-    NodeStatus, OpenSessionReply, OpenSessionRequest, Reopens,
+    NodeStatus, OpenSessionReply, OpenSessionRequest,
 };
 use causeway_proto::endpoint::over_connection;
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -226,13 +226,12 @@ impl Supervisor {
             .into_inner())
     }
 
-    /// Opens a session, or one again that an earlier daemon had.
+    /// Opens a session.
     pub(super) async fn open_session(
         &mut self,
         generation: u64,
         credential: Bytes,
         server: &ServerSettings,
-        reopens: Option<Reopens>,
     ) -> Result<OpenSessionReply, WireError> {
         let request = OpenSessionRequest {
             wire_version: u32::from(WireVersion::CURRENT.number()),
@@ -244,7 +243,6 @@ impl Supervisor {
             keep_ms: milliseconds(server.keep()),
             restart_ms: milliseconds(server.restart()),
             reexecute: server.survival.reexecute,
-            reopens,
         };
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;

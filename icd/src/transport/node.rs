@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use causeway_lane::Place;
-use causeway_proto::control::{Inventory, NodeStatus, OpenSessionReply, Reopens};
+use causeway_proto::control::{Inventory, NodeStatus, OpenSessionReply};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
 use causeway_security::Fingerprint;
@@ -184,11 +184,12 @@ impl Node {
         }
         let resume = granted.resume;
         let dialer = Dialer {
-            rails: Arc::new(Rails::new(&settings, rail, fingerprint)),
+            rails: Arc::new(Rails::new(&settings, rail)),
             here,
             address: self.address().to_owned(),
             session,
             secret,
+            fingerprint,
             heartbeat_limit: rhythm.limit,
             place: here.filter(|_| self.settings.shared_memory),
         };
@@ -273,7 +274,7 @@ impl Node {
                 let mut supervisor = Supervisor::reach(server, OPEN_LIMIT, rail + attempt).await?;
                 gauge.note_round_trip(supervisor.round_trip);
                 match supervisor
-                    .open_session(generation, credential.clone(), server, None)
+                    .open_session(generation, credential.clone(), server)
                     .await
                 {
                     Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),
@@ -296,44 +297,6 @@ impl Node {
                 reason: error.to_string(),
             })
         })
-    }
-
-    /// Opens a session again whose daemon was killed, under its id and secret. Returns the fingerprint of its new
-    /// certificate, with TLS.
-    pub(super) fn reopen(
-        &self,
-        session: SessionId,
-        secret: &SessionSecret,
-    ) -> Result<Option<Fingerprint>, WireError> {
-        let generation = self.inventory().map_or(0, |inventory| inventory.generation);
-        let server = self.present();
-        let reopens = Reopens {
-            session_id: Bytes::copy_from_slice(&session.0),
-            session_secret: Bytes::copy_from_slice(&secret.0),
-        };
-        let credential = self.credential.lock().clone();
-        let opened = control::converse(move || async move {
-            let open = async {
-                let mut supervisor = Supervisor::reach(&server, OPEN_LIMIT, 0).await?;
-                let reply = supervisor
-                    .open_session(generation, credential, &server, Some(reopens))
-                    .await?;
-                if !reply.reexecutes {
-                    return Err(supervisor.nonsense(
-                        "the node opened a session again without executing its commands".to_owned(),
-                    ));
-                }
-                credentials(&supervisor, reply)
-            };
-            control::within(OPEN_LIMIT, &server.address, open).await
-        });
-        let no_thread = |error: std::io::Error| self.unreachable(&error.to_string());
-        Ok(opened.map_err(no_thread)??.fingerprint)
-    }
-
-    /// Whether the node is one of a device manager, which takes the devices of a killed daemon back.
-    pub(super) fn is_leased(&self) -> bool {
-        !self.credential.lock().is_empty()
     }
 
     fn open_limit(&self) -> Duration {

@@ -6,7 +6,6 @@
 
 use std::time::Instant;
 
-use causeway_security::Fingerprint;
 use parking_lot::Mutex;
 
 use super::dealing::Dealing;
@@ -44,17 +43,11 @@ struct RailsState {
     is_news: bool,
     dealing: Dealing,
     peers: Vec<Option<Peer>>,
-    /// Fingerprint of the session's certificate, if its connections use TLS.
-    fingerprint: Option<Fingerprint>,
 }
 
 impl Rails {
     /// The rails of a server that was reached by one of them.
-    pub(super) fn new(
-        server: &ServerSettings,
-        reached: Rail,
-        fingerprint: Option<Fingerprint>,
-    ) -> Rails {
+    pub(super) fn new(server: &ServerSettings, reached: Rail) -> Rails {
         let addresses: Vec<Address> = server.addresses().cloned().collect();
         let dealing = Dealing::new(addresses.len(), reached.number, Instant::now());
         let mut peers = vec![None; dealing.count()];
@@ -68,7 +61,6 @@ impl Rails {
                 is_news: false,
                 dealing,
                 peers,
-                fingerprint,
             }),
         }
     }
@@ -84,16 +76,6 @@ impl Rails {
         state.moved = Some(server.clone());
         state.moves += 1;
         (state.is_unproven, state.is_news) = (true, true);
-    }
-
-    /// Fingerprint of the session's certificate, if its connections use TLS.
-    pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
-        self.state.lock().fingerprint
-    }
-
-    /// Replaces the fingerprint, because the session was opened again.
-    pub(super) fn pin(&self, fingerprint: Option<Fingerprint>) {
-        self.state.lock().fingerprint = fingerprint;
     }
 
     /// The server to which the session has moved.
@@ -261,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_session_that_has_moved_takes_the_first_address_that_answers_for_all_rails() {
-        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1), None);
+        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1));
         assert!(rails.are_several() && !rails.have_moved() && !rails.take_news());
         rails.move_to(&settings(&["d:2", "e:2"]));
         assert!(rails.have_moved() && rails.take_news() && !rails.take_news());

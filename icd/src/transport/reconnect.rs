@@ -142,12 +142,9 @@ impl Redialer {
     pub(super) fn resume(&mut self, core: &Arc<Core>, stops: &mut Stops) -> Option<Arc<Line>> {
         let must_pause = (self.patience).begin(self.opened.elapsed(), core.positions());
         let (mut patience, mut round) = (self.patience, Round::default());
-        let (may_restart, outlives_daemon) = (core.may_restart(), self.outlives_daemon(core));
+        let may_restart = core.may_restart();
         if may_restart {
             patience = Patience::new(self.restart);
-        }
-        if outlives_daemon {
-            patience = Patience::new(self.server.restart().max(core.granted.resume));
         }
         let mut is_reported = false;
         let again = "its connections break again and again";
@@ -168,7 +165,7 @@ impl Redialer {
                 _ if core.is_failed() => return None,
                 Ok((line, again)) => {
                     // Another daemon's session begins with all of its time.
-                    if !may_restart && !outlives_daemon {
+                    if !may_restart {
                         self.patience = patience;
                     }
                     self.opened = Instant::now();
@@ -176,13 +173,10 @@ impl Redialer {
                     return Some(line);
                 }
                 Err(Failed::ForNow(why)) => why,
-                Err(last) => match self.open_again(core, last) {
-                    Ok(why) => why,
-                    Err(last) => {
-                        self.give_up(core, &broken, &last, stops);
-                        return None;
-                    }
-                },
+                Err(last) => {
+                    self.give_up(core, &broken, &last, stops);
+                    return None;
+                }
             };
             patience.count(planned, begun.elapsed());
             // The session may be parked because its lease moves to another node.
@@ -416,38 +410,6 @@ impl Redialer {
                 Err(Failed::ForNow(reason))
             }
             Err(NotResumed::Impossible(error)) => Err(Failed::ForGood(error.to_string())),
-        }
-    }
-
-    fn outlives_daemon(&self, core: &Core) -> bool {
-        let is_leased = |node: Arc<Node>| node.is_leased();
-        core.outlives_daemon() && !self.node.upgrade().is_none_or(is_leased)
-    }
-
-    // Opens the session again at a daemon that does not know it, if it outlives the daemon before. Returns why the session
-    // is not resumed yet, or what ends it.
-    fn open_again(&self, core: &Core, last: Failed) -> Result<String, Failed> {
-        if !self.outlives_daemon(core) {
-            return Err(last);
-        }
-        match (last, self.node.upgrade()) {
-            // Nobody listens until the next daemon does.
-            (Failed::NoDaemon(why), _) => Ok(why),
-            (Failed::Unknown(why), Some(node)) if self.end().is_none() => {
-                match node.reopen(self.dialer.session, &self.dialer.secret) {
-                    Ok(fingerprint) => {
-                        self.dialer.rails.pin(fingerprint);
-                        tracing::warn!(
-                            address = self.dialer.address,
-                            "the node's daemon was killed; the next one executes the program's commands again"
-                        );
-                        Ok(why)
-                    }
-                    // Another attempt may help: the daemon may have opened the session without being heard.
-                    Err(error) => Ok(error.to_string()),
-                }
-            }
-            (last, _) => Err(last),
         }
     }
 

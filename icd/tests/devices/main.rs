@@ -7,8 +7,6 @@ mod frames;
 
 mod breaks;
 mod clocks;
-mod held;
-mod held_secured;
 mod poor;
 mod rails;
 mod rails_cut;

@@ -200,21 +200,6 @@ pub struct OpenSessionRequest {
     /// the client executes its commands again if the session's worker dies
     #[prost(bool, tag = "9")]
     pub reexecute: bool,
-    /// set if the session was an earlier daemon's
-    #[prost(message, optional, tag = "10")]
-    pub reopens: ::core::option::Option<Reopens>,
-}
-/// A session of the node that has ended with its daemon. It gets the same id and secret, and nothing else of the session
-/// before: the client sends all of its commands again.
-#[allow(clippy::all)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Reopens {
-    /// 16 bytes
-    #[prost(bytes = "bytes", tag = "1")]
-    pub session_id: ::prost::bytes::Bytes,
-    /// 32 bytes
-    #[prost(bytes = "bytes", tag = "2")]
-    pub session_secret: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -119,11 +119,6 @@ impl Moving {
         true
     }
 
-    /// Whether the session is parked here, or has left.
-    pub(super) fn knows(&self, id: &SessionId) -> bool {
-        self.parked.contains_key(id)
-    }
-
     /// The sessions of a lease that are parked here.
     fn of_lease(&self, lease: LeaseId) -> impl Iterator<Item = SessionId> + '_ {
         let is_its = move |of: &ParkedHere| of.place().is_some_and(|place| place.lease() == lease);

@@ -90,11 +90,6 @@ impl Parked {
         self.template = Some(template);
     }
 
-    /// Whether the session is parked.
-    pub(super) fn knows(&self, id: &SessionId) -> bool {
-        self.sessions.contains_key(id)
-    }
-
     /// Finds the session that a connection names.
     fn find(&self, preamble: &Introduction) -> Option<SessionId> {
         let mut ids = self.sessions.keys();
@@ -321,7 +316,6 @@ impl Workers {
             domain: None,
             claim: None,
             checkpoint: None,
-            reopens: None,
             begun: None,
         };
         let admitted = self.admit(&opening, assignment)?;

@@ -46,21 +46,17 @@ pub(in super::super) struct Checkpoint {
 impl Checkpoint {
     /// The checkpoint of a session that has just been opened: nothing.
     pub(in super::super) fn nothing() -> Checkpoint {
+        let restores = Restores {
+            reexecutes: true,
+            ..Restores::default()
+        };
         Checkpoint {
-            restores: Checkpoint::from_nothing(),
+            restores,
             contents: None,
             attempts: 0,
             replaced: Replaced::default(),
             most: 0,
             charged: None,
-        }
-    }
-
-    /// What a worker is told that begins with nothing in the place of another one.
-    pub(super) fn from_nothing() -> Restores {
-        Restores {
-            reexecutes: true,
-            ..Restores::default()
         }
     }
 

@@ -29,7 +29,7 @@ use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
 
 use super::{Connected, Core, NotResumed, Resume};
-use crate::config::{Hold, Survival};
+use crate::config::Survival;
 use crate::transport::bulk::memory::HostRegion;
 use crate::transport::checkpoints::{Checkpoints, Interval};
 use crate::transport::given::{Given, Gives, Item};
@@ -50,8 +50,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 pub(in crate::transport) struct Reexecution {
     /// Bytes that may be kept.
     limit: usize,
-    /// Whether the commands are kept from the first one on, so that they outlive the node's daemon.
-    keeps_all: bool,
     /// Why the commands cannot be executed again any more.
     ended: OnceLock<String>,
     given: Mutex<Given>,
@@ -119,15 +117,9 @@ impl Copied {
 
 impl Reexecution {
     pub(super) fn new(survival: Survival) -> Reexecution {
-        let Survival {
-            mtbf,
-            interval,
-            hold,
-            ..
-        } = survival;
+        let Survival { mtbf, interval, .. } = survival;
         Reexecution {
             limit: usize::try_from(survival.log).unwrap_or(usize::MAX),
-            keeps_all: hold == Hold::Client,
             ended: OnceLock::new(),
             given: Mutex::default(),
             sent: Mutex::default(),
@@ -165,11 +157,6 @@ impl Core {
     pub(super) fn again(&self) -> Option<&Reexecution> {
         let again = self.reexecution.as_ref();
         again.filter(|again| again.ended.get().is_none())
-    }
-
-    /// Whether the session can be opened again after its node's daemon was killed: all of its commands are here.
-    pub(in crate::transport) fn outlives_daemon(&self) -> bool {
-        self.again().is_some_and(|again| again.keeps_all) && self.outbox.last_cut() == 0
     }
 
     /// Looks at a command that is about to be appended.
@@ -211,14 +198,6 @@ impl Core {
         if bytes < again.limit / 4 * 3 {
             return;
         }
-        if again.keeps_all {
-            if bytes > again.limit {
-                self.end_protection(
-                    "the log of its commands is full (`log` in servers.toml), and there are no checkpoints with `hold = \"client\"`",
-                );
-            }
-            return;
-        }
         let mut checkpoints = again.checkpoints.lock();
         if checkpoints.is_due(again.opened.elapsed(), bytes, again.limit) {
             self.outbox.ask_for_checkpoint();
@@ -250,8 +229,7 @@ impl Core {
 
     /// Asks for a checkpoint if the interval is over.
     pub(in crate::transport) fn look_at_time(&self) {
-        let again = self.again().filter(|again| !again.keeps_all);
-        let Some(again) = again.filter(|_| !self.outbox.replays()) else {
+        let Some(again) = self.again().filter(|_| !self.outbox.replays()) else {
             return;
         };
         let bytes = self.kept_bytes(again);
