@@ -15,6 +15,7 @@ mod authentication;
 mod builds;
 mod cards;
 mod client;
+mod contents;
 mod counts;
 mod description;
 mod devices;

@@ -48,7 +48,7 @@ use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
 use away::describe_end;
 pub(super) use away::{AWAY_LONG, ClientProcess, Neighbor};
 use moving::Moving;
-pub(super) use moving::{Arrived, Departing};
+pub(super) use moving::{Arrived, ContentsFiles, Departing};
 use parking::Parked;
 pub(super) use reexecution::Checkpoint;
 
@@ -682,15 +682,15 @@ impl Workers {
     }
 
     /// Asks the workers of the sessions with these places in leases to leave, and to report the reason to
-    /// their clients.
-    pub(super) fn end_places(&self, places: &[PlaceNumber], reason: &str) {
+    /// their clients. `is_over`: the leases have ended at all nodes.
+    pub(super) fn end_places(&self, places: &[PlaceNumber], reason: &str, is_over: bool) {
         let mut state = self.0.state.lock();
-        let ended = state.moving.end_places(places);
+        let ended = state.moving.end_places(places, is_over);
         for (id, ticket) in &ended.over {
             state.refuse(*id, ticket, reason.to_owned());
         }
         for (id, since) in &ended.left {
-            tracing::info!(session = ?id, "the session has moved to another node");
+            tracing::info!(session = ?id, "another node has the session, whose place here ends");
             self.forget_later(*id, *since);
         }
         for served in state.sessions.values() {
@@ -700,7 +700,8 @@ impl Workers {
             }
         }
         drop(state);
-        ended.give_back();
+        // Dropping their places locks the table of grants.
+        drop(ended);
     }
 
     /// Asks every worker to leave, because the daemon ends.

@@ -1,19 +1,24 @@
 //! Tests of a daemon whose leases move to another node: the sessions go on here if that node is lost at any time.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use causeway_proto::command::Parking;
 use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
 use causeway_proto::control::*;
-use causeway_proto::manager::{Grant, Move, MoveEnded, NodeShare, Stay, from_node, to_node};
+use causeway_proto::manager::{
+    Grant, Move, MoveEnded, NodeShare, Stay, Withdraw, from_node, to_node,
+};
 use causeway_proto::preamble::{Purpose, Verdict};
+use tokio::sync::Notify;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::common::LIMIT;
-use crate::common::parking::{come_back, contents, park, read, record_on};
+use crate::common::parking::{come_back, contents, hear_parking, park, read, record_on, stands};
 use crate::common::resuming::{Resuming, process};
 use crate::support::{Cluster, cluster};
 
@@ -28,11 +33,16 @@ struct Target {
     runtime: tokio::runtime::Runtime,
     /// Notified when a call has brought all sessions.
     received: Receiver<()>,
+    answers: Arc<Notify>,
 }
 
 impl Target {
-    /// Starts a node that answers once it has all sessions, or never.
+    /// Starts a node that answers once it has all sessions, or not until it is told to.
     fn start(answers: bool) -> Target {
+        let may_answer = Arc::new(Notify::new());
+        if answers {
+            may_answer.notify_one();
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -42,7 +52,10 @@ impl Target {
         let bound = tokio::net::TcpListener::bind("127.0.0.1:0");
         let listener = runtime.block_on(bound).unwrap();
         let address = listener.local_addr().unwrap();
-        let service = NodeServer::new(Taker { answers, receives });
+        let service = NodeServer::new(Taker {
+            answers: Arc::clone(&may_answer),
+            receives,
+        });
         runtime.spawn(
             tonic::transport::Server::builder()
                 .add_service(service)
@@ -52,6 +65,7 @@ impl Target {
             address,
             runtime,
             received,
+            answers: may_answer,
         }
     }
 
@@ -67,7 +81,7 @@ impl Target {
 }
 
 struct Taker {
-    answers: bool,
+    answers: Arc<Notify>,
     receives: Sender<()>,
 }
 
@@ -88,9 +102,7 @@ impl NodeService for Taker {
             part?;
         }
         let _ = self.receives.send(());
-        if !self.answers {
-            std::future::pending::<()>().await;
-        }
+        self.answers.notified().await;
         Ok(Response::new(tokio_stream::once(Ok(SessionsTaken {}))))
     }
 
@@ -162,18 +174,48 @@ impl Scene {
 
     /// Orders the move to a target that has this grant.
     fn moves_to(&self, target: &Target, target_epoch: u64) {
+        self.moves_to_address(target.address, target_epoch);
+    }
+
+    fn moves_to_address(&self, address: SocketAddr, target_epoch: u64) {
         self.cluster.node.say(to_node::Message::Move(Move {
             lease_id: self.lease.lease_id.clone(),
             epoch: self.lease.epoch,
             target: Some(NodeShare {
                 name: "target".to_owned(),
-                addresses: vec![target.address.to_string()],
+                addresses: vec![address.to_string()],
                 ..NodeShare::default()
             }),
             credential: self.credential.clone().into(),
             within_ms: 600_000,
             target_epoch,
         }));
+    }
+
+    /// Orders the move to a node that cannot be reached.
+    fn moves_to_nobody(&self, target_epoch: u64) {
+        let nobody = Target::start(true);
+        let address = nobody.address;
+        nobody.crash();
+        self.moves_to_address(address, target_epoch);
+    }
+
+    fn withdraws(&self, epoch: u64, reason: &str) {
+        self.cluster.node.say(to_node::Message::Withdraw(Withdraw {
+            lease_id: self.lease.lease_id.clone(),
+            epoch,
+            reason: reason.to_owned(),
+        }));
+    }
+
+    fn sees_withdrawn(&self, epoch: u64) {
+        loop {
+            match self.cluster.node.word() {
+                from_node::Message::Withdrawn(of) => break assert_eq!(of.epoch, epoch),
+                from_node::Message::Sessions(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     fn stays(&self) {
@@ -274,13 +316,133 @@ fn a_session_that_a_lost_target_has_taken_moves_to_another_one() {
     second.has_all();
     scene.sees_taken(22);
     // The manager completes the move.
-    scene.cluster.node.withdraw(&scene.lease);
+    scene.withdraws(scene.lease.epoch, "");
+    scene.sees_withdrawn(scene.lease.epoch);
+    scene.sees_that_it_waits();
+}
+
+#[test]
+fn a_session_whose_next_target_cannot_be_reached_stays() {
+    let mut scene = Scene::new();
+    let target = Target::start(true);
+    scene.moves_to(&target, 21);
+    park(&mut scene.session);
+    scene.sees_taken(21);
+    target.crash();
+    scene.moves_to_nobody(22);
+    scene.sees_not_taken(22);
+    scene.goes_on();
+}
+
+#[test]
+fn a_move_is_called_off_while_its_sessions_are_being_parked() {
+    let mut scene = Scene::new();
+    let (first, second) = (Target::start(true), Target::start(true));
+    scene.moves_to(&first, 21);
+    hear_parking(&mut scene.session, Parking::Stand);
+    // The client does not stand yet.
+    scene.stays();
+    scene.sees_not_taken(21);
+    // ---- the next move takes the session when it is parked
+    scene.moves_to(&second, 22);
+    scene.session.send_raw(&stands());
+    hear_parking(&mut scene.session, Parking::Done);
+    scene.session.leave();
+    second.has_all();
+    scene.sees_taken(22);
+    assert!(first.received.try_recv().is_err());
+    scene.stays();
+    scene.goes_on();
+}
+
+#[test]
+fn a_session_that_is_parked_after_its_move_was_called_off_goes_on() {
+    let mut scene = Scene::new();
+    let target = Target::start(true);
+    scene.moves_to(&target, 21);
+    hear_parking(&mut scene.session, Parking::Stand);
+    scene.stays();
+    scene.sees_not_taken(21);
+    scene.cluster.node.beat(|of| of.sessions == 1);
+    scene.session.send_raw(&stands());
+    hear_parking(&mut scene.session, Parking::Done);
+    scene.session.leave();
+    // The worker has ended.
+    scene.cluster.node.beat(|of| of.sessions == 0);
+    scene.goes_on();
+}
+
+#[test]
+fn the_end_of_a_lease_ends_a_session_that_a_target_has_taken() {
+    let mut scene = Scene::new();
+    let target = Target::start(true);
+    scene.moves_to(&target, 21);
+    park(&mut scene.session);
+    scene.sees_taken(21);
+    scene.withdraws(scene.lease.epoch, "revoked");
+    scene.sees_withdrawn(scene.lease.epoch);
+    let refused = scene.session.connect(Purpose::Heartbeat, 0).err();
+    assert_eq!(refused, Some(Verdict::UnknownSession));
+    let reason = scene.session.end_reason();
+    assert!(reason.contains("revoked"), "{reason}");
+}
+
+#[test]
+fn the_withdrawal_of_an_older_grant_stops_no_move() {
+    let mut scene = Scene::new();
+    let target = Target::start(false);
+    scene.moves_to(&target, 21);
+    park(&mut scene.session);
+    target.has_all();
+    let older = scene.lease.epoch - 1;
+    scene.withdraws(older, "");
+    scene.sees_withdrawn(older);
+    target.answers.notify_one();
+    scene.sees_taken(21);
+    scene.stays();
+    scene.goes_on();
+}
+
+#[test]
+fn a_new_grant_of_a_lease_that_has_moved_opens_sessions() {
+    let cluster = cluster();
+    let (lease, credential) = cluster.lease();
+    let opened = Resuming::open_leased(&cluster.daemon, process(1), LONG, false, &credential);
+    let scene = Scene {
+        cluster,
+        lease,
+        credential,
+        session: opened.unwrap(),
+    };
+    scene.session.close();
     loop {
         match scene.cluster.node.word() {
-            from_node::Message::Withdrawn(of) => break assert_eq!(of.epoch, scene.lease.epoch),
+            from_node::Message::Sessions(of) if of.sessions == 0 => break,
             from_node::Message::Sessions(_) => {}
             other => panic!("{other:?}"),
         }
     }
-    scene.sees_that_it_waits();
+    let target = Target::start(true);
+    scene.moves_to(&target, 21);
+    scene.sees_taken(21);
+    // The lease comes back, and the daemon has missed its withdrawal.
+    let again = Grant {
+        epoch: 31,
+        ..scene.lease.clone()
+    };
+    scene
+        .cluster
+        .node
+        .say(to_node::Message::Grant(again.clone()));
+    scene.sees_withdrawn(scene.lease.epoch);
+    match scene.cluster.node.word() {
+        from_node::Message::Acknowledged(of) => assert_eq!(of.epoch, 31),
+        other => panic!("{other:?}"),
+    }
+    let credential = scene
+        .cluster
+        .manager
+        .credential(&scene.cluster.node, &again);
+    let opened = Resuming::open_leased(&scene.cluster.daemon, process(2), LONG, false, &credential);
+    assert!(opened.is_ok(), "{:?}", opened.err());
 }

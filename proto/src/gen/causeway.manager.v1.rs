@@ -339,7 +339,7 @@ pub struct Withdraw {
     /// grants up to this one
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
-    /// for people
+    /// for people; empty: no client has the grant, because the lease was moved for example
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
 }

@@ -12,8 +12,6 @@
 //! grant of either node afterwards. Invariants: a session's contents are released here only when the manager withdraws the
 //! lease. One move of a lease is under way at a time.
 
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::time::Duration;
 
 use causeway_proto::control::node_client::NodeClient;
@@ -32,12 +30,12 @@ use tonic::{Status, Streaming};
 use causeway_serving::gate::Peer;
 
 use super::super::authentication::{self, User};
+use super::super::contents::Writer;
 use super::super::exclusive::Claim;
 use super::super::parked::Ticket;
-use super::super::workers::{Arrived, Departing};
-use super::contents::Writer;
+use super::super::workers::{Arrived, ContentsFiles, Departing};
 use super::name::{DeviceAt, Epoch, LeaseId};
-use super::{Managed, Opened, dial};
+use super::{Managed, Opened, Place, dial};
 use crate::config::ManagerAddress;
 use crate::handover::Leased;
 
@@ -80,7 +78,7 @@ impl NotMoved {
 
 /// A move of a lease that is under way.
 pub(super) struct Underway {
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     target: u64,
     /// Dropped to stop the move.
     _goes_on: oneshot::Sender<()>,
@@ -94,6 +92,11 @@ impl Managed {
         let (goes_on, stopped) = oneshot::channel();
         let (epoch, target) = (Epoch(order.epoch), order.target_epoch);
         let mut state = self.0.state.lock();
+        if !state.grants.serves(lease, epoch) {
+            drop(state);
+            let not = NotMoved::stays("the node does not serve this grant of it");
+            return self.end_move(lease, epoch, target, Err(not));
+        }
         state.moved.remove(&lease);
         let before = state.moves.remove(&lease);
         let managed = self.clone();
@@ -143,7 +146,7 @@ impl Managed {
             state.moves.remove(&lease);
         }
         // Repeated after the next hello, in case that this message is lost. The grant's withdrawal removes it.
-        if state.grants.has(lease) {
+        if state.grants.serves(lease, epoch) {
             state.moved.insert(lease, ended);
         }
     }
@@ -172,44 +175,47 @@ impl Managed {
         self.0.workers.stay(lease);
     }
 
-    // Moves a lease until then, unless it is `stopped`.
+    // Moves a lease until then, unless it is `stopped`. Its sessions are sent then, or go on here.
     async fn move_lease(
         &self,
         lease: LeaseId,
         order: Move,
         until: Instant,
-        mut stopped: oneshot::Receiver<()>,
+        stopped: oneshot::Receiver<()>,
     ) -> Result<(), NotMoved> {
-        let serves = self.0.state.lock().grants.serves(lease, Epoch(order.epoch));
-        if !serves {
-            return Err(NotMoved::stays("the node does not serve this grant of it"));
+        let moved = tokio::select! {
+            moved = self.park_and_send(lease, order, until) => moved,
+            _ = stopped => Err(NotMoved::not_taken("the manager has called this move off")),
+        };
+        match moved {
+            Ok(()) => self.0.workers.have_sent(lease),
+            Err(_) => self.0.workers.stay(lease),
         }
+        moved
+    }
+
+    // May be dropped at any time. The sessions of the lease leave from then on, until `have_sent` or `stay`.
+    async fn park_and_send(
+        &self,
+        lease: LeaseId,
+        order: Move,
+        until: Instant,
+    ) -> Result<(), NotMoved> {
         let target = order.target.unwrap_or_default();
-        let workers = &self.0.workers;
         // Before any session stands still.
         drop(self.reach(&target.addresses, until).await?);
-        let departing = workers.park_lease(lease, until.into_std()).await;
+        let (epoch, by) = (Epoch(order.epoch), until.into_std());
+        let departing = self.0.workers.park_lease(lease, epoch, by).await;
         let departing = departing.map_err(NotMoved::stays)?;
-        let sent = async {
-            // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
-            let mut client = self.reach(&target.addresses, until).await?;
-            let sent = send(&mut client, order.credential, departing, self);
-            let sent = tokio::time::timeout_at(until, sent).await;
-            sent.unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")))
-                .map_err(|status| {
-                    let (name, why) = (&target.name, status.message());
-                    NotMoved::not_taken(format!("node {name} did not take its sessions: {why}"))
-                })
-        };
-        let sent = tokio::select! {
-            sent = sent => sent,
-            _ = &mut stopped => Err(NotMoved::not_taken("the manager has lost the other node")),
-        };
-        match sent {
-            Ok(()) => workers.have_sent(lease),
-            Err(_) => workers.stay(lease),
-        }
-        sent
+        // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
+        let mut client = self.reach(&target.addresses, until).await?;
+        let sent = send(&mut client, order.credential, departing, self);
+        let sent = tokio::time::timeout_at(until, sent).await;
+        sent.unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")))
+            .map_err(|status| {
+                let (name, why) = (&target.name, status.message());
+                NotMoved::not_taken(format!("node {name} did not take its sessions: {why}"))
+            })
     }
 
     async fn reach(
@@ -252,63 +258,24 @@ impl Managed {
         if taking.sessions > MOST_SESSIONS {
             return Err(Status::resource_exhausted("too many sessions at once"));
         }
-        let files = self.0.workers.contents_files();
-        let mut writer = Writer::start(move || files.make());
-        let (mut arrived, mut room) = (Vec::new(), 0);
+        let mut arriving = Arriving {
+            managed: self,
+            inventory,
+            peer: peer.as_ref(),
+            taking: &taking,
+            files: self.0.workers.contents_files(),
+            room: 0,
+            arrived: Vec::new(),
+            last: None,
+        };
         while let Some(part) = next(&mut parts).await? {
             match part {
-                Part::Ticket(ticket) if (arrived.len() as u32) < taking.sessions => {
-                    let ticket = Ticket::from_bytes(&ticket).ok_or_else(|| {
-                        Status::invalid_argument("a session's description is damaged")
-                    })?;
-                    let admitted = self.admit(&taking.credential, &User(None));
-                    let (place, leased) =
-                        admitted.map_err(|error| Status::permission_denied(error.to_string()))?;
-                    if let Some(peer) = &peer {
-                        authentication::let_in(peer)?;
-                    }
-                    let may_use = |at: &DeviceAt| place.devices().contains_key(at);
-                    if Claim::of(inventory, may_use, None).is_some() {
-                        return Err(Status::failed_precondition(
-                            "its device is in exclusive compute mode",
-                        ));
-                    }
-                    if arrived.is_empty() {
-                        room = BESIDE_MEMORY.saturating_add(memory_of(inventory, &leased));
-                    }
-                    writer.begin().await?;
-                    arrived.push((ticket, place, leased));
-                }
-                Part::Contents(bytes) => {
-                    if arrived.is_empty() {
-                        return Err(Status::invalid_argument("contents of no session"));
-                    }
-                    room = room.checked_sub(bytes.len() as u64).ok_or_else(|| {
-                        Status::resource_exhausted(
-                            "the sessions have more than their devices' memory",
-                        )
-                    })?;
-                    writer.write(bytes).await?;
-                }
-                Part::Ticket(_) | Part::Taking(_) => {
-                    return Err(Status::invalid_argument("a part comes at the wrong place"));
-                }
+                Part::Ticket(ticket) => arriving.begin(&ticket).await?,
+                Part::Contents(bytes) => arriving.write(&bytes).await?,
+                Part::Taking(_) => return Err(misplaced()),
             }
         }
-        if arrived.len() as u32 != taking.sessions {
-            return Err(Status::invalid_argument(
-                "the stream ends before the last session",
-            ));
-        }
-        let contents = writer.end().await?;
-        let arrived = arrived.into_iter().zip(contents);
-        let arrived = arrived.map(|((ticket, place, leased), contents)| Arrived {
-            ticket,
-            contents,
-            place,
-            leased,
-        });
-        let arrived: Vec<Arrived> = arrived.collect();
+        let arrived = arriving.end().await?;
         let opened: Vec<Opened> = arrived.iter().map(|of| of.place.opened()).collect();
         let taken = self.0.workers.arrive(arrived);
         taken.map_err(Status::failed_precondition)?;
@@ -318,6 +285,91 @@ impl Managed {
         }
         Ok(SessionsTaken {})
     }
+}
+
+/// The sessions that one call brings. Nothing is kept of a caller before the node has admitted a session of theirs.
+struct Arriving<'a> {
+    managed: &'a Managed,
+    inventory: &'a Inventory,
+    peer: Option<&'a Peer>,
+    taking: &'a Taking,
+    files: ContentsFiles,
+    /// Bytes that may still come.
+    room: u64,
+    arrived: Vec<Arrived>,
+    /// The session whose contents come now.
+    last: Option<(Ticket, Place, Vec<Leased>, Writer)>,
+}
+
+impl Arriving<'_> {
+    fn count(&self) -> usize {
+        self.arrived.len() + usize::from(self.last.is_some())
+    }
+
+    async fn begin(&mut self, ticket: &[u8]) -> Result<(), Status> {
+        if self.count() >= self.taking.sessions as usize {
+            return Err(misplaced());
+        }
+        let ticket = Ticket::from_bytes(ticket)
+            .ok_or_else(|| Status::invalid_argument("a session's description is damaged"))?;
+        let admitted = self.managed.admit(&self.taking.credential, &User(None));
+        let (place, leased) =
+            admitted.map_err(|error| Status::permission_denied(error.to_string()))?;
+        if let Some(peer) = self.peer {
+            authentication::let_in(peer)?;
+        }
+        let may_use = |at: &DeviceAt| place.devices().contains_key(at);
+        if Claim::of(self.inventory, may_use, None).is_some() {
+            return Err(Status::failed_precondition(
+                "its device is in exclusive compute mode",
+            ));
+        }
+        if self.count() == 0 {
+            self.room = BESIDE_MEMORY.saturating_add(memory_of(self.inventory, &leased));
+        }
+        self.end_last().await?;
+        let files = self.files.clone();
+        let writer = Writer::begin(move || files.make()).await?;
+        self.last = Some((ticket, place, leased, writer));
+        Ok(())
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        let Some((.., writer)) = &mut self.last else {
+            return Err(Status::invalid_argument("contents of no session"));
+        };
+        self.room = self.room.checked_sub(bytes.len() as u64).ok_or_else(|| {
+            Status::resource_exhausted("the sessions have more than their devices' memory")
+        })?;
+        Ok(writer.write(bytes).await?)
+    }
+
+    async fn end(mut self) -> Result<Vec<Arrived>, Status> {
+        self.end_last().await?;
+        match self.arrived.len() == self.taking.sessions as usize {
+            true => Ok(self.arrived),
+            false => Err(Status::invalid_argument(
+                "the stream ends before the last session",
+            )),
+        }
+    }
+
+    async fn end_last(&mut self) -> Result<(), Status> {
+        if let Some((ticket, place, leased, writer)) = self.last.take() {
+            let contents = writer.end().await?;
+            self.arrived.push(Arrived {
+                ticket,
+                contents,
+                place,
+                leased,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn misplaced() -> Status {
+    Status::invalid_argument("a part comes at the wrong place")
 }
 
 async fn next(parts: &mut Streaming<SessionPart>) -> Result<Option<Part>, Status> {
@@ -374,28 +426,19 @@ fn read(
         let _ = parts.blocking_send(SessionPart { part: Some(part) });
     };
     push(Part::Taking(taking));
-    for Departing {
-        ticket,
-        mut contents,
-    } in departing
-    {
+    for Departing { ticket, contents } in departing {
         push(Part::Ticket(ticket.to_bytes().into()));
-        contents.rewind()?;
+        let mut at = 0;
         while !parts.is_closed() {
-            let piece = piece(&mut contents)?;
+            let piece = contents.read_at(at, PIECE)?;
             if piece.is_empty() {
                 break;
             }
+            at += piece.len() as u64;
             push(Part::Contents(piece.into()));
         }
     }
     Ok(())
-}
-
-fn piece(contents: &mut File) -> std::io::Result<Vec<u8>> {
-    let mut piece = Vec::with_capacity(PIECE);
-    contents.take(PIECE as u64).read_to_end(&mut piece)?;
-    Ok(piece)
 }
 
 /// Bytes of memory that a session may have on these devices.
@@ -413,4 +456,39 @@ fn whole_memory(inventory: &Inventory, of: &Leased) -> u64 {
     let bytes = device.and_then(|device| answer_of(&device.info, GLOBAL_MEM_SIZE));
     let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervisor::contents::Contents;
+    use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+    use std::io::Write;
+
+    // The worker that restores a session reads from the position that all descriptors of the file share.
+    #[test]
+    fn sending_leaves_the_position_to_the_worker() {
+        const LENGTH: usize = 3 * PIECE + 5;
+        let mut file = std::fs::File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+        let bytes: Vec<u8> = (0..LENGTH).map(|at| (at / 7) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        let contents = Contents::from(file);
+        let worker = contents.at_the_start().unwrap();
+        seek(&worker, SeekFrom::Start(7)).unwrap();
+        let (parts, mut sent) = mpsc::channel(16);
+        let departing = vec![Departing {
+            ticket: Ticket::default(),
+            contents,
+        }];
+        read(&parts, Taking::default(), departing).unwrap();
+        drop(parts);
+        let mut arrived = Vec::new();
+        while let Some(part) = sent.blocking_recv() {
+            if let Some(Part::Contents(piece)) = part.part {
+                arrived.extend_from_slice(&piece);
+            }
+        }
+        assert!(arrived == bytes);
+        assert_eq!(seek(&worker, SeekFrom::Current(0)).unwrap(), 7);
+    }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Seek};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Introduction, Verdict};
 use rustix::fs::MemfdFlags;
 
-use super::super::managed::{LeaseId, Opened as PlaceOpened, Place, PlaceNumber};
+use super::super::contents::Contents;
+use super::super::managed::{Epoch, LeaseId, Opened as PlaceOpened, Place, PlaceNumber};
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Worker;
 use super::{Served, Workers, WorkersState};
@@ -29,10 +30,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The sessions that move, or that have moved here and whose clients have not come yet.
 #[derive(Default)]
 pub(super) struct Moving {
-    /// Leases whose sessions are being parked and sent.
-    leaving: Vec<LeaseId>,
-    /// The files of sessions that are being parked.
-    parking: HashMap<SessionId, File>,
+    /// Leases whose sessions are being parked and sent, or were sent, and the node's grants of these leases.
+    leaving: HashMap<LeaseId, Epoch>,
+    /// The files of sessions that are being parked for a move.
+    parking: HashMap<SessionId, Contents>,
     parked: HashMap<SessionId, ParkedHere>,
 }
 
@@ -57,7 +58,7 @@ enum Stage {
 
 /// What a parked session needs beside its ticket to go on here.
 struct Moved {
-    contents: File,
+    contents: Contents,
     place: Place,
     leased: Vec<Leased>,
 }
@@ -65,13 +66,13 @@ struct Moved {
 /// A session on its way to another node.
 pub(in super::super) struct Departing {
     pub(in super::super) ticket: Ticket,
-    pub(in super::super) contents: File,
+    pub(in super::super) contents: Contents,
 }
 
 /// A session that has come from another node.
 pub(in super::super) struct Arrived {
     pub(in super::super) ticket: Ticket,
-    pub(in super::super) contents: File,
+    pub(in super::super) contents: Contents,
     pub(in super::super) place: Place,
     pub(in super::super) leased: Vec<Leased>,
 }
@@ -79,7 +80,7 @@ pub(in super::super) struct Arrived {
 impl Moving {
     /// Whether the sessions of a lease are leaving, so that none may open.
     pub(super) fn leaves(&self, lease: LeaseId) -> bool {
-        self.leaving.contains(&lease)
+        self.leaving.contains_key(&lease)
     }
 
     /// Takes a session whose worker has ended. Returns whether the worker has parked it for a move.
@@ -127,16 +128,14 @@ impl Moving {
     }
 
     /// Notes that the sessions of a lease leave. Those that are parked already wait no longer.
-    fn leave(&mut self, lease: LeaseId) {
-        if !self.leaves(lease) {
-            self.leaving.push(lease);
-        }
+    fn leave(&mut self, lease: LeaseId, epoch: Epoch) {
+        self.leaving.insert(lease, epoch);
         self.stage(lease, Stage::Leaves);
     }
 
     /// Lets the sessions of a lease wait for their clients here.
     fn stay(&mut self, lease: LeaseId) {
-        self.leaving.retain(|of| *of != lease);
+        self.leaving.remove(&lease);
         self.stage(lease, Stage::Waits);
     }
 
@@ -153,8 +152,9 @@ impl Moving {
         }
     }
 
-    /// Removes the sessions with these places, except those that another node has, which have left now.
-    pub(super) fn end_places(&mut self, places: &[PlaceNumber]) -> EndedHere {
+    /// Removes the sessions with these places, except those that another node has, which have left now. `is_over`: no other
+    /// node has any of them.
+    pub(super) fn end_places(&mut self, places: &[PlaceNumber], is_over: bool) -> EndedHere {
         let is_its = |of: &ParkedHere| {
             let number = of.place().map(Place::number);
             number.is_some_and(|number| places.contains(&number))
@@ -162,14 +162,14 @@ impl Moving {
         let mut ended = EndedHere::default();
         for (id, of) in self.parked.iter_mut().filter(|(_, of)| is_its(of)) {
             match std::mem::replace(&mut of.stage, Stage::Left) {
-                Stage::Sent(moved) => {
+                Stage::Sent(moved) if !is_over => {
                     of.since = Instant::now();
                     ended.left.push((*id, of.since));
-                    ended.contents.push(moved);
+                    ended.released.push(moved);
                 }
-                Stage::Waits(moved) | Stage::Leaves(moved) => {
+                Stage::Sent(moved) | Stage::Waits(moved) | Stage::Leaves(moved) => {
                     ended.over.push((*id, of.ticket.clone()));
-                    ended.contents.push(moved);
+                    ended.released.push(moved);
                 }
                 Stage::Left => {}
             }
@@ -181,25 +181,16 @@ impl Moving {
     }
 }
 
-/// The parked sessions whose places have ended.
+/// The parked sessions whose places have ended. Dropped when the table is unlocked: the end of a place locks the table of
+/// grants.
 #[derive(Default)]
 pub(super) struct EndedHere {
     /// The sessions that are over.
     pub(super) over: Vec<(SessionId, Ticket)>,
     /// The sessions that another node has, and since when.
     pub(super) left: Vec<(SessionId, Instant)>,
-    contents: Vec<Moved>,
-}
-
-impl EndedHere {
-    /// Gives back what the sessions had. Called when the table is unlocked: the end of a place locks the table of grants.
-    pub(super) fn give_back(self) {
-        let files: Vec<File> = self.contents.into_iter().map(|of| of.contents).collect();
-        // Gigabytes of memory are not given back at once.
-        if !files.is_empty() {
-            tokio::task::spawn_blocking(move || drop(files));
-        }
-    }
+    /// What the sessions had.
+    released: Vec<Moved>,
 }
 
 impl ParkedHere {
@@ -223,75 +214,63 @@ impl Workers {
         ContentsFiles(self.0.state.lock().parked.files.clone())
     }
 
-    /// Parks all sessions of a lease until then.
+    /// Parks all sessions of a lease, which has this grant, until then. May be dropped at any time. The caller says
+    /// afterwards whether the sessions [stay](Self::stay) or [were sent](Self::have_sent).
     ///
     /// # Errors
-    /// The reason why a session cannot move. The lease's sessions then go on here.
+    /// The reason why a session cannot move.
     pub(in super::super) async fn park_lease(
         &self,
         lease: LeaseId,
+        epoch: Epoch,
         until: Instant,
     ) -> Result<Vec<Departing>, String> {
-        let workers = self.begin_to_leave(lease)?;
-        let parked = match self.ask_to_park(&workers).await {
-            Ok(()) => self.wait_until_parked(&workers, until).await,
-            Err(error) => Err(format!(
-                "the contents of a session cannot be written: {error}"
-            )),
-        };
-        let departing =
-            parked.and_then(|()| self.departing(lease).map_err(|error| error.to_string()));
-        if departing.is_err() {
-            let mut state = self.0.state.lock();
-            state.moving.stay(lease);
-            for (id, worker) in &workers {
-                if !worker.is_parking() && worker.not_parked().is_some() {
-                    // The session goes on, and needs no file.
-                    state.moving.parking.remove(id);
-                }
-                self.forget_when_parked(*id);
-            }
-        }
-        departing
+        let workers = self.begin_to_leave(lease, epoch)?;
+        let asked = self.ask_to_park(&workers).await;
+        asked.map_err(|error| format!("the contents of a session cannot be written: {error}"))?;
+        self.wait_until_parked(&workers, until).await?;
+        Ok(self.departing(lease))
     }
 
     // Lets no session of a lease open. Returns the sessions that are to be parked.
-    fn begin_to_leave(&self, lease: LeaseId) -> Result<Vec<(SessionId, Arc<Worker>)>, String> {
+    fn begin_to_leave(
+        &self,
+        lease: LeaseId,
+        epoch: Epoch,
+    ) -> Result<Vec<(SessionId, Arc<Worker>)>, String> {
         let template = self.assignment(None);
         let mut workers = Vec::new();
         let mut state = self.0.state.lock();
-        let is_its = |of: &Served| {
-            of.place
-                .as_ref()
-                .is_some_and(|place| place.lease() == lease)
-        };
-        for (id, served) in state.sessions.iter().filter(|(_, of)| is_its(of)) {
-            if let Some(why) = why_never(served) {
+        for (id, served) in state.sessions.iter().filter(|(_, of)| of.is_in(lease)) {
+            // A worker still parks its session for a move that was called off.
+            let is_parking = served.worker.is_parking() && state.moving.parking.contains_key(id);
+            if let (false, Some(why)) = (is_parking, why_never(served)) {
                 return Err(why.to_owned());
             }
             workers.push((*id, Arc::clone(&served.worker)));
         }
         state.parked.template(template);
-        state.moving.leave(lease);
+        state.moving.leave(lease, epoch);
         Ok(workers)
     }
 
     async fn ask_to_park(&self, workers: &[(SessionId, Arc<Worker>)]) -> io::Result<()> {
-        let (files, count) = (self.contents_files(), workers.len());
+        let unasked = workers.iter().filter(|(_, of)| !of.is_parking());
+        let unasked: Vec<_> = unasked.collect();
+        let (files, count) = (self.contents_files(), unasked.len());
         let made = move || {
-            (0..count)
-                .map(|_| files.make())
-                .collect::<io::Result<Vec<_>>>()
+            let files = (0..count).map(|_| files.make());
+            files.collect::<io::Result<Vec<File>>>()
         };
-        let made = tokio::task::spawn_blocking(made)
-            .await
-            .map_err(io::Error::other)??;
+        let made = tokio::task::spawn_blocking(made).await;
+        let made = made.map_err(io::Error::other)??;
         let mut state = self.0.state.lock();
-        for ((id, worker), file) in workers.iter().zip(made) {
+        for ((id, worker), file) in unasked.into_iter().zip(made) {
             // A session may have ended meanwhile.
             if state.sessions.contains_key(id) {
-                worker.park(file.try_clone()?.into())?;
-                state.moving.parking.insert(*id, file);
+                let contents = Contents::from(file);
+                worker.park(contents.descriptor()?)?;
+                state.moving.parking.insert(*id, contents);
             }
         }
         Ok(())
@@ -327,7 +306,7 @@ impl Workers {
         }
     }
 
-    fn departing(&self, lease: LeaseId) -> io::Result<Vec<Departing>> {
+    fn departing(&self, lease: LeaseId) -> Vec<Departing> {
         let state = self.0.state.lock();
         let ids = state.moving.of_lease(lease);
         let departing = ids.filter_map(|id| match state.moving.parked.get(&id) {
@@ -335,10 +314,10 @@ impl Workers {
                 ticket,
                 stage: Stage::Leaves(moved),
                 ..
-            }) => Some(moved.contents.try_clone().map(|contents| Departing {
+            }) => Some(Departing {
                 ticket: ticket.clone(),
-                contents,
-            })),
+                contents: moved.contents.clone(),
+            }),
             _ => None,
         });
         departing.collect()
@@ -351,11 +330,21 @@ impl Workers {
         self.forget_lease_later(&state, lease);
     }
 
-    /// Lets the sessions of a lease that was not moved go on here.
+    /// Lets the sessions of a lease that was not moved go on here, also those that are still being parked.
     pub(in super::super) fn stay(&self, lease: LeaseId) {
-        let mut state = self.0.state.lock();
+        let mut guard = self.0.state.lock();
+        let state = &mut *guard;
         state.moving.stay(lease);
-        self.forget_lease_later(&state, lease);
+        self.forget_lease_later(state, lease);
+        for (id, served) in state.sessions.iter().filter(|(_, of)| of.is_in(lease)) {
+            let worker = &served.worker;
+            if !worker.is_parking() && worker.not_parked().is_some() {
+                // The session goes on, and needs no file.
+                state.moving.parking.remove(id);
+            } else if state.moving.parking.contains_key(id) {
+                self.forget_when_parked(*id);
+            }
+        }
     }
 
     fn forget_lease_later(&self, state: &WorkersState, lease: LeaseId) {
@@ -421,10 +410,11 @@ impl Workers {
         Ok(())
     }
 
-    /// Notes that the node does not serve a lease any more.
-    pub(in super::super) fn lease_ended(&self, lease: LeaseId) {
+    /// Notes that the node does not serve a lease's grants up to this one any more.
+    pub(in super::super) fn grant_ended(&self, lease: LeaseId, epoch: Epoch) {
         let mut state = self.0.state.lock();
-        state.moving.leaving.retain(|of| *of != lease);
+        let leaving = &mut state.moving.leaving;
+        leaving.retain(|of, its| *of != lease || *its > epoch);
     }
 
     // A session may be parked only after its lease was to move.
@@ -494,19 +484,12 @@ impl Workers {
             return Some(Err(Verdict::Parked));
         }
         let parked = state.moving.parked.remove(&id)?;
-        let Stage::Waits(mut moved) = parked.stage else {
+        let Stage::Waits(moved) = parked.stage else {
             return None;
         };
         let (ticket, opened) = (parked.ticket, moved.place.opened());
-        let restored = (moved.contents.rewind().map_err(Into::into)).and_then(|()| {
-            self.open_parked_with(
-                state,
-                id,
-                &ticket,
-                moved.contents,
-                Some((moved.place, moved.leased)),
-            )
-        });
+        let place = Some((moved.place, moved.leased));
+        let restored = self.open_parked_with(state, id, &ticket, moved.contents, place);
         let worker = restored.map_err(|error| error.to_string());
         let worker = worker.and_then(|()| {
             state
@@ -520,6 +503,13 @@ impl Workers {
                 Err(Verdict::UnknownSession)
             }
         })
+    }
+}
+
+impl Served {
+    fn is_in(&self, lease: LeaseId) -> bool {
+        let place = self.place.as_ref();
+        place.is_some_and(|place| place.lease() == lease)
     }
 }
 
@@ -539,6 +529,7 @@ fn why_never(served: &Served) -> Option<&'static str> {
 }
 
 /// Makes the files for contents of sessions, without names. May wait for a disk.
+#[derive(Clone)]
 pub(in super::super) struct ContentsFiles(Option<ParkedSessions>);
 
 impl ContentsFiles {

@@ -3,12 +3,11 @@
 //!
 //! Only a session with a process of its own is parked, whose client waits for the daemon, outside of a lease and not on
 //! a device in exclusive mode. Invariant: a session that is parked is in the table of parked ones from the end of its
-//! worker on, so its client is never told that nobody knows it. Files are made and written on threads that may wait for a
-//! disk, and not under the table's lock.
+//! worker on, so its client is never told that nobody knows it. Files are made, written and removed on threads that may wait
+//! for a disk, and not under the table's lock. Only the file of a client that comes back is opened under it.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Introduction, Verdict};
 use causeway_proto::version::WireVersion;
 
+use super::super::contents::{Contents, later};
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Asked;
 use super::{ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState};
@@ -41,12 +41,12 @@ impl Parked {
     /// Takes a session whose worker has ended. Returns whether the worker has parked it. `reason`: why it has ended
     /// otherwise.
     pub(super) fn takes(&mut self, id: SessionId, served: &Served, reason: &str) -> bool {
-        let Some(files) = &self.files else {
+        if self.files.is_none() {
             return false;
-        };
+        }
         let Some(ticket) = self.ticket(id, served, reason) else {
             if !served.restart.is_zero() {
-                files.discard(&id);
+                self.discard(id);
             }
             return false;
         };
@@ -88,6 +88,13 @@ impl Parked {
     /// Sets what sessions are assigned that this daemon parks.
     pub(super) fn template(&mut self, template: Assignment) {
         self.template = Some(template);
+    }
+
+    /// Removes the files of a session that is over.
+    fn discard(&self, id: SessionId) {
+        if let Some(files) = self.files.clone() {
+            later(move || files.discard(&id));
+        }
     }
 
     /// Finds the session that a connection names.
@@ -260,7 +267,7 @@ impl Workers {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
         let files = state.parked.files.clone().ok_or_else(missing)?;
         let contents = files.take(&id)?;
-        self.open_parked_with(state, id, ticket, contents, None)
+        self.open_parked_with(state, id, ticket, contents.into(), None)
     }
 
     /// Opens a parked session with these contents, in the lease in which it has a place.
@@ -269,7 +276,7 @@ impl Workers {
         state: &mut WorkersState,
         id: SessionId,
         ticket: &Ticket,
-        contents: File,
+        contents: Contents,
         place: Option<(Place, Vec<Leased>)>,
     ) -> Result<(), NotOpened> {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -320,9 +327,8 @@ impl Workers {
         };
         let admitted = self.admit(&opening, assignment)?;
         let worker = self.assign(state, &admitted.message)?;
-        worker.send(&ToWorker::Restore {
-            contents: contents.into(),
-        })?;
+        let contents = contents.at_the_start()?;
+        worker.send(&ToWorker::Restore { contents })?;
         let user = opening.owner.user.as_deref();
         tracing::info!(session = ?id, user, worker = worker.serial, "parked session opened");
         state.enter(opening, admitted, worker);
@@ -335,9 +341,7 @@ impl WorkersState {
     /// Gives up a session of a daemon before. Its client is told why, if it asks.
     pub(super) fn refuse(&mut self, id: SessionId, ticket: &Ticket, reason: String) {
         tracing::warn!(session = ?id, reason, "a session of a daemon before this one cannot go on");
-        if let Some(files) = &self.parked.files {
-            files.discard(&id);
-        }
+        self.parked.discard(id);
         if let Some(assignment) = ticket.assignment() {
             self.ended
                 .add(id, assignment.secret, reason, Instant::now());
