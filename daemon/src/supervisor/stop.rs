@@ -71,6 +71,25 @@ impl Signals {
         readiness.look_at_health();
         let sessions = workers.counts().sessions;
         tracing::info!(signal = name, sessions, "shutting down");
+        self.drain(name, limit, workers).await;
+        // Leases end first: of several reasons for the end of a worker, its client learns the first.
+        if let Some(managed) = managed {
+            managed.end_all();
+        }
+        self.end_workers(workers).await;
+        workers.store_builds(STORE_WITHIN).await;
+        if let Some(announcer) = announcer {
+            announcer.ended().await;
+        }
+        // This comes after the workers' end, because a lease's end is reported when its last worker has
+        // been reaped.
+        if let Some(managed) = managed {
+            managed.leave(HEARD_WITHIN).await;
+        }
+    }
+
+    /// Parks the sessions, and waits until they are gone or need not be waited for. `name` is the signal's.
+    async fn drain(&mut self, name: &str, limit: Duration, workers: &Workers) {
         let parks = async {
             match name {
                 // The only client of a private daemon has ended, so no session is worth waiting for.
@@ -100,20 +119,6 @@ impl Signals {
                 tracing::warn!(signal = name, "second signal: running sessions are killed");
                 workers.kill_all();
             }
-        }
-        // Leases end first: of several reasons for the end of a worker, its client learns the first.
-        if let Some(managed) = managed {
-            managed.end_all();
-        }
-        self.end_workers(workers).await;
-        workers.store_builds(STORE_WITHIN).await;
-        if let Some(announcer) = announcer {
-            announcer.ended().await;
-        }
-        // This comes after the workers' end, because a lease's end is reported when its last worker has
-        // been reaped.
-        if let Some(managed) = managed {
-            managed.leave(HEARD_WITHIN).await;
         }
     }
 
