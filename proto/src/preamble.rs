@@ -4,12 +4,13 @@
 //! client → supervisor   preamble, 32 bytes: magic, version, purpose, lane, route, link
 //!          supervisor ⇒ worker: the socket itself
 //! worker → client       greeting, 40 bytes: verdict, version, worker's nonce
-//! client → worker       98 bytes: client's nonce, HMAC-SHA256(secret, "client" ‖ preamble ‖ nonces ‖ word), word
+//! client → worker       106 bytes: client's nonce, HMAC-SHA256(secret, "client" ‖ preamble ‖ nonces ‖ word), word
 //! worker → client       40 bytes: HMAC-SHA256(secret, "worker" ‖ preamble ‖ nonces ‖ position), position
 //! ```
 //! The words say how much each side has received over earlier connections of the same purpose and lane. With
-//! them, a new connection takes over from a broken one. On a heartbeat connection, the worker's position is a number that
-//! no other worker of the session has; 0 is no number.
+//! them, a new connection takes over from a broken one. On a heartbeat connection, the worker's position is its
+//! incarnation: a number that no other worker of the session has; 0 is no number. The client names the incarnation when it
+//! opens the command connection, so both connections lead to one worker.
 //!
 //! A refusal (by supervisor or worker) is a greeting with a verdict other than [`Verdict::Welcome`]. The
 //! connection closes after it. With TLS, the worker's handshake comes between the preamble and the
@@ -42,8 +43,8 @@ pub const MAGIC: [u8; 4] = *b"CSWY";
 pub const PREAMBLE: usize = 32;
 /// Size of a greeting in bytes.
 pub const GREETING: usize = 40;
-/// Size of the client's proof in bytes: nonce, MAC, position, origin and generation.
-pub const CLIENT_PROOF: usize = 98;
+/// Size of the client's proof in bytes: nonce, MAC, position, origin, generation and worker.
+pub const CLIENT_PROOF: usize = 106;
 /// Size of the worker's proof in bytes: MAC and position. A refusal has the same size.
 pub const WORKER_PROOF: usize = 40;
 /// Size of a nonce in bytes.
@@ -250,6 +251,9 @@ pub enum Verdict {
     /// The session is parked, and this daemon ends or is not ready yet. The client tries again.
     #[error("the session is parked until the node's daemon is ready")]
     Parked = 7,
+    /// The connection is for another worker of the session, which has ended. The client dials the session anew.
+    #[error("another process serves the session now")]
+    OtherWorker = 8,
 }
 
 /// The message with the node's answer to a preamble.
@@ -311,6 +315,7 @@ impl Greeting {
             5 => Verdict::Unproved,
             6 => Verdict::UnknownLink,
             7 => Verdict::Parked,
+            8 => Verdict::OtherWorker,
             _ => Verdict::Malformed,
         };
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
@@ -342,6 +347,8 @@ pub struct ClientWord {
     /// that replace them. Positions of another generation mean nothing. From the client: the generation of its bulk
     /// lanes, which grows when another worker takes the place of the session's worker.
     pub generation: u64,
+    /// The incarnation of the worker for which the connection is. Other workers refuse it. 0: any worker.
+    pub worker: u64,
 }
 
 // Positions of the parts in a client's proof.
@@ -366,7 +373,8 @@ impl ClientWord {
             out[8..24].copy_from_slice(&ip.octets());
             out[24..26].copy_from_slice(&origin.port().to_le_bytes());
         }
-        out[26..].copy_from_slice(&self.generation.to_le_bytes());
+        out[26..34].copy_from_slice(&self.generation.to_le_bytes());
+        out[34..].copy_from_slice(&self.worker.to_le_bytes());
         out
     }
 
@@ -379,6 +387,7 @@ impl ClientWord {
             // No connection has port 0.
             origin: (port != 0).then(|| SocketAddr::new(ip.to_canonical(), port)),
             generation: u64::from_le_bytes(std::array::from_fn(|i| bytes[26 + i])),
+            worker: u64::from_le_bytes(std::array::from_fn(|i| bytes[34 + i])),
         }
     }
 }
@@ -490,6 +499,7 @@ mod tests {
             position: 7,
             origin: Some("10.0.0.5:7079".parse().unwrap()),
             generation: 1 << 60,
+            worker: 1 << 61,
         };
         let client = client_proof(&secret, &bytes, &nonce, &word);
         assert_eq!(

@@ -51,11 +51,13 @@ pub enum WireVersion {
     /// 2026-11: calls to and answers of a device manager carry its term and its cluster. Leases move to another node,
     /// which takes over their parked sessions. A session's commands may be executed again by another worker.
     V20 = 20,
+    /// 2026-11: a client names the worker for which its command connection is. A lease whose move has failed stays.
+    V21 = 21,
 }
 
 impl WireVersion {
     /// The version of this build.
-    pub const CURRENT: WireVersion = WireVersion::V20;
+    pub const CURRENT: WireVersion = WireVersion::V21;
 
     /// The version's number on the wire.
     #[must_use]

@@ -15,6 +15,7 @@ mod authentication;
 mod builds;
 mod cards;
 mod client;
+mod contents;
 mod counts;
 mod description;
 mod devices;
@@ -148,8 +149,16 @@ pub enum CannotStart {
 ///
 /// # Errors
 /// [`CannotStart`]. Once the daemon serves, only a signal ends it.
-#[tokio::main(flavor = "current_thread")]
-pub async fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), CannotStart> {
+pub fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), CannotStart> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build()?;
+    let outcome = runtime.block_on(serve(settings, inherited));
+    // A thread that waits for a disk that hangs does not keep the daemon.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), CannotStart> {
     let stop = stop::Signals::new(settings.private)?;
     let listeners = listen::listeners(&settings, inherited)?;
     let (sockets, files) = listen::sockets(&settings.sockets)?;

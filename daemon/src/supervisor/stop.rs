@@ -71,32 +71,7 @@ impl Signals {
         readiness.look_at_health();
         let sessions = workers.counts().sessions;
         tracing::info!(signal = name, sessions, "shutting down");
-        if name != ORPHANED {
-            workers.park_all();
-        }
-        // The only client of a private daemon has ended, so no session is worth waiting for.
-        if name == ORPHANED {
-            workers.kill_all();
-        }
-        tokio::select! {
-            () = workers.no_session() => {}
-            () = workers.all_away_for(AWAY_WITHIN) => {
-                tracing::info!(
-                    sessions = workers.counts().sessions,
-                    "the clients of all running sessions are away; their sessions are ended"
-                );
-            }
-            () = tokio::time::sleep(limit) => {
-                tracing::warn!(
-                    sessions = workers.counts().sessions,
-                    "the drain limit is reached; running sessions are ended"
-                );
-            }
-            name = self.next() => {
-                tracing::warn!(signal = name, "second signal: running sessions are killed");
-                workers.kill_all();
-            }
-        }
+        self.drain(name, limit, workers).await;
         // Leases end first: of several reasons for the end of a worker, its client learns the first.
         if let Some(managed) = managed {
             managed.end_all();
@@ -110,6 +85,40 @@ impl Signals {
         // been reaped.
         if let Some(managed) = managed {
             managed.leave(HEARD_WITHIN).await;
+        }
+    }
+
+    /// Parks the sessions, and waits until they are gone or need not be waited for. `name` is the signal's.
+    async fn drain(&mut self, name: &str, limit: Duration, workers: &Workers) {
+        let parks = async {
+            match name {
+                // The only client of a private daemon has ended, so no session is worth waiting for.
+                ORPHANED => workers.kill_all(),
+                _ => workers.park_all().await,
+            }
+        };
+        let gone = async {
+            tokio::select! {
+                () = workers.no_session() => Drained::Gone,
+                () = workers.all_away_for(AWAY_WITHIN) => Drained::Away,
+            }
+        };
+        let drained = drained(parks, gone, limit, self.next()).await;
+        let sessions = workers.counts().sessions;
+        match drained {
+            Drained::Gone => {}
+            Drained::Away => tracing::info!(
+                sessions,
+                "the clients of all running sessions are away; their sessions are ended"
+            ),
+            Drained::Late => tracing::warn!(
+                sessions,
+                "the drain limit is reached; running sessions are ended"
+            ),
+            Drained::Told(name) => {
+                tracing::warn!(signal = name, "second signal: running sessions are killed");
+                workers.kill_all();
+            }
         }
     }
 
@@ -132,6 +141,35 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
             () = orphaned(&mut self.orphaned) => ORPHANED,
         }
+    }
+}
+
+/// Why the daemon waits for its sessions no longer.
+#[derive(Debug, PartialEq, Eq)]
+enum Drained {
+    Gone,
+    Away,
+    Late,
+    /// Another signal.
+    Told(&'static str),
+}
+
+/// Parks the sessions, and waits until they are gone. Neither the limit nor a signal waits for the parking, which waits for
+/// a disk.
+async fn drained(
+    parks: impl Future<Output = ()>,
+    gone: impl Future<Output = Drained>,
+    limit: Duration,
+    told: impl Future<Output = &'static str>,
+) -> Drained {
+    let drained = async {
+        parks.await;
+        gone.await
+    };
+    tokio::select! {
+        drained = drained => drained,
+        () = tokio::time::sleep(limit) => Drained::Late,
+        name = told => Drained::Told(name),
     }
 }
 
@@ -160,4 +198,23 @@ fn end_of_input() -> std::io::Result<oneshot::Receiver<()>> {
             let _ = tell.send(());
         })?;
     Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+
+    // A parking that never ends stands for a disk that hangs.
+    #[tokio::test]
+    async fn a_disk_that_hangs_does_not_keep_the_daemon() {
+        let short = Duration::from_millis(1);
+        let late = drained(pending(), pending(), short, pending()).await;
+        assert_eq!(late, Drained::Late);
+        let told = drained(pending(), pending(), Duration::MAX, ready("SIGINT")).await;
+        assert_eq!(told, Drained::Told("SIGINT"));
+        let parks = async { tokio::task::yield_now().await };
+        let gone = drained(parks, ready(Drained::Gone), Duration::MAX, pending()).await;
+        assert_eq!(gone, Drained::Gone);
+    }
 }

@@ -49,7 +49,7 @@ use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
 use away::describe_end;
 pub(super) use away::{AWAY_LONG, ClientProcess, Neighbor};
 use moving::Moving;
-pub(super) use moving::{Arrived, Departing};
+pub(super) use moving::{Arrived, ContentsFiles, Departing};
 use parking::Parked;
 pub(super) use reexecution::Checkpoint;
 
@@ -743,6 +743,7 @@ impl Workers {
                 ended => (ended, was_spare, host),
             }
         };
+        self.write_parked();
         match host {
             Some(host) => {
                 log_host_end(worker, &host.domain.name(), &status);

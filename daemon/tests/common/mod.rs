@@ -10,6 +10,7 @@ mod daemon;
 mod eventually;
 mod links;
 pub mod manager;
+pub mod parking;
 pub mod resuming;
 pub mod site;
 pub mod spin;

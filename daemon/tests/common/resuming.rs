@@ -321,7 +321,7 @@ fn connect(
     let word = ClientWord {
         position,
         origin: is_direct.then(|| socket.local_addr().unwrap()),
-        generation: 0,
+        ..ClientWord::default()
     };
     prove_with(socket, &preamble, secret, &word)
 }

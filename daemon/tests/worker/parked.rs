@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use causeway_proto::command::{command::Kind, *};
 use causeway_proto::id::SessionSecret;
-use causeway_proto::preamble::{Purpose, Verdict, WANTS_RECORD};
+use causeway_proto::preamble::{Purpose, Verdict};
 use prost::bytes::Bytes;
 
+use crate::common::parking::{come_back, contents, hear_parking, park, read, record_on, stands};
 use crate::common::resuming::Resuming;
 use crate::common::{Daemon, eventually};
 
@@ -95,68 +96,7 @@ impl Node {
 
 /// The commands that create the objects. Without `contents`, as a record has them.
 fn record(contents: &'static [u8]) -> Vec<Kind> {
-    vec![
-        Kind::CreateContext(CreateContext {
-            context: 1,
-            platform: 0,
-            devices: vec![0],
-        }),
-        Kind::CreateQueue(CreateQueue {
-            queue: 2,
-            context: 1,
-            ..CreateQueue::default()
-        }),
-        Kind::CreateBuffer(CreateBuffer {
-            buffer: 3,
-            context: 1,
-            flags: 1,
-            size: 64,
-            contents: Bytes::from_static(contents),
-        }),
-    ]
-}
-
-fn read(event: u64, wait: Vec<u64>) -> Kind {
-    Kind::Enqueue(Enqueue {
-        event,
-        queue: 2,
-        wait,
-        operation: Some(enqueue::Operation::ReadBuffer(ReadBuffer {
-            buffer: 3,
-            region: Some(Region {
-                row_length: 64,
-                ..Region::default()
-            }),
-            bulk: false,
-        })),
-        ..Enqueue::default()
-    })
-}
-
-/// Waits for a word about parking.
-fn hear_parking(session: &mut Resuming, wanted: Parking) {
-    while session.parkings.first() != Some(&wanted) {
-        assert_eq!(session.parkings, []);
-        session.hear().expect("the session goes on");
-        session.acknowledge(session.handled);
-    }
-    session.parkings.clear();
-    session.acknowledge(session.handled);
-}
-
-fn stands() -> CommandBatch {
-    CommandBatch {
-        stands: true,
-        ..CommandBatch::default()
-    }
-}
-
-/// Does what a client does whose session is parked.
-fn park(session: &mut Resuming) {
-    hear_parking(session, Parking::Stand);
-    session.send_raw(&stands());
-    hear_parking(session, Parking::Done);
-    session.leave();
+    record_on(0, contents)
 }
 
 /// Ends the daemon while it parks the session. Returns its address.
@@ -166,43 +106,6 @@ fn end_parked(daemon: Daemon, session: &mut Resuming) -> String {
     park(session);
     assert!(ended.join().unwrap());
     address
-}
-
-/// Comes back to the next daemon, and sends the record.
-fn come_back(session: &mut Resuming, record: Vec<Kind>) -> u64 {
-    let position = eventually("the node takes the session back", || {
-        match session.connect(Purpose::Commands, session.handled) {
-            Ok((commands, position)) => {
-                session.commands = commands;
-                Some(position)
-            }
-            Err(Verdict::Parked) => None,
-            Err(other) => panic!("{other:?}"),
-        }
-    });
-    session.heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap().0;
-    assert_ne!(position & WANTS_RECORD, 0, "the worker needs a record");
-    session.send_raw(&CommandBatch {
-        first: 1,
-        commands: record
-            .into_iter()
-            .map(|kind| Command { kind: Some(kind) })
-            .collect(),
-        recorded: Recorded::Last.into(),
-        ..CommandBatch::default()
-    });
-    position & !WANTS_RECORD
-}
-
-/// Waits for the completion of a read, and returns its bytes.
-fn contents(session: &mut Resuming, event: u64) -> Bytes {
-    loop {
-        let batch = session.hear().expect("the session goes on");
-        if let Some(found) = batch.completions.iter().find(|of| of.event == event) {
-            assert_eq!(found.status, 0);
-            return found.contents.clone();
-        }
-    }
 }
 
 /// Waits for the end of the session, and returns the reason.

@@ -90,6 +90,15 @@ pub enum Action {
         /// When the node answers at the latest.
         within: Span,
     },
+    /// Tells a node that the sessions of its grant go on there: the move has failed, even if the other node has taken them.
+    Stay {
+        /// The node that had the sessions before the move.
+        node: NodeId,
+        /// The lease.
+        lease: LeaseId,
+        /// The node's grant of that lease.
+        epoch: Epoch,
+    },
     /// A lease was moved to another node. The client receives the new state.
     Moved {
         /// The lease.

@@ -52,7 +52,7 @@ pub enum Event {
         within: Option<Span>,
     },
     /// A node has moved the sessions of a grant to another node, or has not.
-    MoveEnded(GrantReport, MoveResult),
+    MoveEnded(GrantReport, Epoch, MoveResult),
     /// Forgets a lost node that will not come back, if [that is allowed](super::Manager::may_forget).
     ForgetNode {
         /// The node.

@@ -204,7 +204,7 @@ impl Manager {
             Event::NodeStopping { node } => self.node_stopping(node),
             Event::Drain { node, draining } => self.drain(node, draining),
             Event::Migrate { node, within } => self.migrate(node, within),
-            Event::MoveEnded(word, result) => self.move_ended(word, result),
+            Event::MoveEnded(word, target, result) => self.move_ended(word, target, result),
             Event::ForgetNode { node, force } => {
                 if self.may_forget(node, force).is_ok() {
                     self.forget_node(node);

@@ -3,8 +3,8 @@
 //! A move is a second grant of the same lease, with a new epoch, in [`Phase::Moving`]. Its node acknowledges it, and
 //! then the old node is asked to move its sessions there. If the old node says that they have moved, the new grant is
 //! the lease's, and the old one is withdrawn. If anything fails before, the new grant is withdrawn, and the old one goes
-//! on as if nothing had happened. There is one exception. If the new node is lost, or the time is over, after it has taken
-//! the sessions and before the old node's answer has come, the sessions are lost, and the answer ends the lease.
+//! on as if nothing had happened. This includes a new node that is lost after it has taken the sessions: the old node keeps
+//! them until its grant is withdrawn, and no client has met the new node.
 //!
 //! Moves are not durable: after a restart of the manager, the nodes withdraw the new grants that it does not know.
 //! Invariants: until the move is complete, only the old grant is the lease's for its client and the store. The units of
@@ -22,8 +22,8 @@ use crate::time::{Span, Time};
 
 /// Longest time of a move without a deadline of the administrator.
 const LONGEST: Span = Span::seconds(600);
-/// Why a lease of several nodes stays.
-const SEVERAL: &str = "it has devices of several nodes, which cannot move one by one";
+/// Why a lease of several nodes stays: its nodes have one grant, and a new grant would end the sessions of the other nodes.
+const SEVERAL: &str = "it has devices of several nodes in one grant, which cannot move one by one";
 /// Why a lease waits.
 const NO_TARGET: &str = "no equal device is free at the same place of another node";
 
@@ -210,39 +210,34 @@ impl Manager {
     }
 
     /// The old node has moved its sessions, or has not.
-    pub(super) fn move_ended(&mut self, word: GrantReport, result: MoveResult) {
-        let Some(epoch) = self.moves.get(&word.epoch).copied() else {
-            if matches!(result, MoveResult::Moved) {
-                self.end_left_behind(word);
-            }
-            return;
-        };
-        let source = self.source_of(epoch);
+    pub(super) fn move_ended(&mut self, word: GrantReport, target: Epoch, result: MoveResult) {
         let is_its = |of: &Holding| of.demand.lease == word.lease;
-        if source != Some((word.epoch, word.node)) || !self.grants.get(&epoch).is_some_and(is_its) {
-            return;
-        }
+        let is_present = self.source_of(target) == Some((word.epoch, word.node))
+            && self.grants.get(&target).is_some_and(is_its);
         match result {
-            MoveResult::Moved => self.complete_move(word.epoch, epoch),
-            MoveResult::Stays(reason) => self.abandon_move(epoch, Departure::Stays(reason)),
+            // The grant of the new node is withdrawn already.
+            MoveResult::Moved if !is_present => self.stays(word),
+            _ if !is_present => {}
+            MoveResult::Moved => self.complete_move(word.epoch, target),
+            MoveResult::Stays(reason) => self.abandon_move(target, Departure::Stays(reason)),
             MoveResult::NotTaken(reason) => {
                 // Before the next attempt, which must not choose this node at once.
-                self.distrust(self.target_of(epoch));
-                self.abandon_move(epoch, Departure::Waits(reason));
+                self.distrust(self.target_of(target));
+                self.abandon_move(target, Departure::Waits(reason));
             }
         }
     }
 
-    /// The sessions have left for a node whose grant is withdrawn already, so they are lost. The lease ends, and its
-    /// client need not wait for them.
-    fn end_left_behind(&mut self, word: GrantReport) {
+    /// Tells a node that the sessions of its grant go on there. If another node is to take them next, that move begins with
+    /// the sessions as they are.
+    fn stays(&mut self, of: GrantReport) {
+        let GrantReport { node, lease, epoch } = of;
         let is_its = |of: &Holding| {
             let mut there = of.parts.iter().filter(|of| of.state != PartState::Gone);
-            of.is_live() && of.demand.lease == word.lease && there.any(|of| of.node == word.node)
+            of.is_live() && of.demand.lease == lease && there.any(|of| of.node == node)
         };
-        if self.grants.get(&word.epoch).is_some_and(is_its) {
-            self.end(word.epoch, EndReason::NodeLost);
-            self.departs(word.node, word.lease, Departure::Ended);
+        if self.grants.get(&epoch).is_some_and(is_its) && !self.moves.contains_key(&epoch) {
+            self.act(Action::Stay { node, lease, epoch });
         }
     }
 
@@ -297,7 +292,13 @@ impl Manager {
 
     /// The new node does not serve its grant, or not in time: another one may.
     pub(super) fn move_failed(&mut self, epoch: Epoch) {
+        let lease = self.grants.get(&epoch).map(|of| of.demand.lease);
+        let source = self.source_of(epoch);
         self.abandon_move(epoch, Departure::Waits(NO_TARGET.to_owned()));
+        // The old node may be sending, or may have sent.
+        if let (Some((epoch, node)), Some(lease)) = (source, lease) {
+            self.stays(GrantReport { node, lease, epoch });
+        }
     }
 
     fn abandon_move(&mut self, epoch: Epoch, departure: Departure) {

@@ -263,7 +263,8 @@ impl Connection {
                     (false, false) => MoveResult::Stays(reason),
                     (false, true) => MoveResult::NotTaken(reason),
                 };
-                Some(Event::MoveEnded(grant(&of.lease_id, of.epoch)?, result))
+                let word = grant(&of.lease_id, of.epoch)?;
+                Some(Event::MoveEnded(word, Epoch(of.target_epoch), result))
             }
             Some(Message::Sessions(of)) => Some(Event::Sessions {
                 of: grant(&of.lease_id, of.epoch)?,

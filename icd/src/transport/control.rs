@@ -140,6 +140,7 @@ async fn connect(server: &ServerSettings, attempt: usize) -> Result<Connected, W
         rail,
         address: address.clone(),
         known: None,
+        moves: 0,
     };
     let mut candidates: Vec<Candidate> = server.addresses().enumerate().map(of_rail).collect();
     let first = attempt % candidates.len();

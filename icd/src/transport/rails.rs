@@ -1,7 +1,7 @@
 //! The rails of a session: the addresses of its server, and which of them lead there now.
 //!
-//! Commands and heartbeats take one rail, and lanes are dealt over all that work ([`Dealing`]). Invariant: no call here
-//! waits for the network.
+//! Commands and heartbeats take one rail, and lanes are dealt over all that work ([`Dealing`]). Invariants: no call here
+//! waits for the network. A connection that was dialled before a move says nothing about the rails after it.
 #![forbid(unsafe_code)]
 
 use std::time::Instant;
@@ -19,6 +19,8 @@ pub(super) struct Rail {
     /// Number of the address in the settings.
     pub(super) number: usize,
     pub(super) peer: Peer,
+    /// The moves of the session before the rail was dialled.
+    pub(super) moves: u64,
 }
 
 /// The rails of a session; see the module.
@@ -33,6 +35,8 @@ struct RailsState {
     addresses: Vec<Address>,
     /// The server to which the session has moved.
     moved: Option<ServerSettings>,
+    /// Number of moves.
+    moves: u64,
     /// Whether no address of that server has answered yet.
     is_unproven: bool,
     /// Whether the move is news to the thread that dials.
@@ -47,11 +51,12 @@ impl Rails {
         let addresses: Vec<Address> = server.addresses().cloned().collect();
         let dealing = Dealing::new(addresses.len(), reached.number, Instant::now());
         let mut peers = vec![None; dealing.count()];
-        peers[reached.number] = Some(reached.peer);
+        peers[reached.number] = Some(reached.peer.clone());
         Rails {
             state: Mutex::new(RailsState {
                 addresses,
                 moved: None,
+                moves: reached.moves,
                 is_unproven: false,
                 is_news: false,
                 dealing,
@@ -69,12 +74,18 @@ impl Rails {
         state.dealing = Dealing::new(count, 0, Instant::now());
         state.peers = vec![None; count];
         state.moved = Some(server.clone());
+        state.moves += 1;
         (state.is_unproven, state.is_news) = (true, true);
     }
 
     /// The server to which the session has moved.
     pub(super) fn moved(&self) -> Option<ServerSettings> {
         self.state.lock().moved.clone()
+    }
+
+    /// How often the session has moved.
+    pub(super) fn moves(&self) -> u64 {
+        self.state.lock().moves
     }
 
     /// Whether the session has moved.
@@ -98,11 +109,15 @@ impl Rails {
         self.state.lock().dealing.current()
     }
 
-    /// Moves commands and heartbeats to a rail that has answered.
-    pub(super) fn set_current(&self, rail: Rail) {
-        let before = self.current();
-        {
+    /// Moves commands and heartbeats to a rail that has answered. Returns false if the session has moved since the rail was
+    /// dialled.
+    pub(super) fn set_current(&self, rail: Rail) -> bool {
+        let before = {
             let mut state = self.state.lock();
+            if rail.moves != state.moves {
+                return false;
+            }
+            let before = state.dealing.current();
             state.dealing.set_current(rail.number, Instant::now());
             if std::mem::take(&mut state.is_unproven) {
                 // The others may lead anywhere.
@@ -111,10 +126,12 @@ impl Rails {
                 state.peers.fill(Some(rail.peer.clone()));
             }
             state.peers[rail.number] = Some(rail.peer);
-        }
+            before
+        };
         if before != rail.number {
             self.note_dead(before, "another address answered first");
         }
+        true
     }
 
     /// The rail of a lane.
@@ -132,9 +149,12 @@ impl Rails {
         self.state.lock().peers[rail].clone()
     }
 
-    /// Notes where a rail leads.
+    /// Notes where a rail leads, unless the session has moved since the rail was dialled.
     pub(super) fn note_peer(&self, rail: Rail) {
-        self.state.lock().peers[rail.number] = Some(rail.peer);
+        let mut state = self.state.lock();
+        if rail.moves == state.moves {
+            state.peers[rail.number] = Some(rail.peer);
+        }
     }
 
     /// Whether another rail works.
@@ -179,16 +199,24 @@ impl Rails {
 
     /// What to try for commands: all rails, those that do not work last.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
-        let order = self.state.lock().dealing.order();
-        order.into_iter().map(|rail| self.candidate(rail)).collect()
+        let state = self.state.lock();
+        let order = state.dealing.order().into_iter();
+        order.map(|rail| state.candidate(rail)).collect()
     }
 
     /// What to try to reach a rail.
     pub(super) fn candidate(&self, rail: usize) -> Candidate {
+        self.state.lock().candidate(rail)
+    }
+}
+
+impl RailsState {
+    fn candidate(&self, rail: usize) -> Candidate {
         Candidate {
             rail,
-            address: self.address(rail),
-            known: self.state.lock().peers[rail].clone(),
+            address: self.addresses[rail].clone(),
+            known: self.peers[rail].clone(),
+            moves: self.moves,
         }
     }
 }
@@ -206,7 +234,11 @@ mod tests {
 
     fn rail(number: usize, port: u16) -> Rail {
         let peer = Peer::Tcp(([127, 0, 0, 1], port).into());
-        Rail { number, peer }
+        Rail {
+            number,
+            peer,
+            moves: 0,
+        }
     }
 
     #[test]
@@ -221,7 +253,16 @@ mod tests {
         assert!(tried.iter().all(|of| of.known.is_none()));
         let addresses: Vec<_> = (0..3).map(|at| rails.address(at).to_string()).collect();
         assert_eq!(addresses, ["d:2", "e:2", "d:2"]);
-        rails.set_current(rail(1, 2));
+        // A connection that was dialled before is no answer of the new server.
+        assert!(!rails.set_current(rail(1, 2)));
+        rails.note_peer(rail(0, 1));
+        assert!((0..3).all(|at| rails.peer(at).is_none()));
+        let moves = rails.moves();
+        assert!(tried.iter().all(|of| of.moves == moves));
+        assert!(rails.set_current(Rail {
+            moves,
+            ..rail(1, 2)
+        }));
         for at in 0..3 {
             assert_eq!(rails.address(at).to_string(), "e:2");
             assert_eq!(rails.peer(at), Some(rail(at, 2).peer));

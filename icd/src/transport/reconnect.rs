@@ -33,6 +33,9 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// How often a pause looks whether the session has failed meanwhile.
 const LOOKS_UP_EVERY: Duration = Duration::from_millis(50);
 
+/// Why a connection is not used.
+const MOVED: &str = "the session has moved meanwhile";
+
 /// What is needed to dial a session's node again.
 pub(super) struct Redialer {
     pub(super) dialer: Dialer,
@@ -99,9 +102,21 @@ impl Failed {
 struct Round {
     tried: Vec<Peer>,
     failures: Vec<Failed>,
+    /// How often the session had moved.
+    moves: u64,
 }
 
 impl Round {
+    /// Goes on at the addresses after so many moves. What was tried before a move counts no longer.
+    fn go_on(&mut self, moves: u64) {
+        if self.moves != moves {
+            *self = Round {
+                moves,
+                ..Round::default()
+            };
+        }
+    }
+
     /// Ends the round, because no further address answers. Returns what its failures and `more` mean together: the
     /// first that is final, else the first.
     fn end(&mut self, more: Vec<Failed>) -> Failed {
@@ -284,7 +299,7 @@ impl Redialer {
     }
 
     // Tries the first address that answers, of those that were not tried in this round. `planned` is the time for that,
-    // which grows if the network is slow.
+    // which grows if the network is slow. If the session moves meanwhile, where it was has no final word.
     fn attempt(
         &self,
         core: &Arc<Core>,
@@ -292,8 +307,24 @@ impl Redialer {
         patience: &Patience,
         planned: &mut Duration,
     ) -> Result<(Arc<Line>, usize), Failed> {
-        let (rails, begun) = (&self.dialer.rails, Instant::now());
-        let candidates = rails.candidates();
+        let rails = &self.dialer.rails;
+        round.go_on(rails.moves());
+        let attempt = self.attempt_first(core, round, patience, planned);
+        attempt.map_err(|failed| match rails.moves() == round.moves {
+            true => failed,
+            false => Failed::ForNow(failed.why().to_owned()),
+        })
+    }
+
+    fn attempt_first(
+        &self,
+        core: &Arc<Core>,
+        round: &mut Round,
+        patience: &Patience,
+        planned: &mut Duration,
+    ) -> Result<(Arc<Line>, usize), Failed> {
+        let begun = Instant::now();
+        let candidates = self.dialer.rails.candidates();
         let (stream, rail) = match self
             .dialer
             .connect_first(candidates, &round.tried, *planned)
@@ -309,17 +340,12 @@ impl Redialer {
         };
         round.tried.push(rail.peer.clone());
         *planned = patience.attempt_over(begun.elapsed());
-        match self.attempt_over(core, stream, &rail, begun + *planned) {
-            Ok(done) => {
-                rails.set_current(rail);
-                Ok(done)
-            }
-            Err(failed) => {
-                let why = failed.why().to_owned();
-                round.failures.push(failed);
-                Err(Failed::ForNow(why))
-            }
-        }
+        let attempt = self.attempt_over(core, stream, rail, begun + *planned);
+        attempt.map_err(|failed| {
+            let why = failed.why().to_owned();
+            round.failures.push(failed);
+            Failed::ForNow(why)
+        })
     }
 
     // Whether the session had its connections there. Only there an error can be final: elsewhere no daemon may ever have
@@ -333,32 +359,37 @@ impl Redialer {
         &self,
         core: &Arc<Core>,
         stream: TcpStream,
-        rail: &Rail,
+        rail: Rail,
         deadline: Instant,
     ) -> Result<(Arc<Line>, usize), Failed> {
         let dialer = self.dialer.on_rail(rail.number);
         let generation = core.worker_generation_if_anew();
         let was_there = self.was_at(Some(&rail.peer));
         let failed = |not_opened| failed(not_opened, was_there, core.may_restart());
-        let open = |stream, purpose, position| {
+        let open = |stream, purpose, position, worker| {
             let word = ClientWord {
                 position,
                 generation,
+                worker,
                 ..ClientWord::default()
             };
             let opened = dialer.open_over(stream, purpose, 0, word, deadline);
             opened.map_err(failed)
         };
         let told = core.position();
-        let (heartbeat, incarnation) = open(stream, Purpose::Heartbeat, 0)?;
+        let (heartbeat, incarnation) = open(stream, Purpose::Heartbeat, 0, 0)?;
         let opened = dialer
             .connect_to(&rail.peer, deadline)
             .map_err(failed)
-            .and_then(|stream| open(stream, self.commands, told));
+            .and_then(|stream| open(stream, self.commands, told, incarnation));
         let (commands, position) = opened.inspect_err(|_| {
             // The worker has this connection by now. Without a word, its end looks like that of a killed program.
             super::socket::say_comes_back(&heartbeat);
         })?;
+        if !self.dialer.rails.set_current(rail) {
+            super::socket::say_comes_back(&heartbeat);
+            return Err(Failed::ForNow(MOVED.to_owned()));
+        }
         let heartbeat = Arc::new(heartbeat);
         let connected = Connected {
             commands,

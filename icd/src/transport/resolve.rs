@@ -54,6 +54,8 @@ pub(super) struct Candidate {
     pub(super) address: Address,
     /// Where the address led before. This is tried beside what its name means now.
     pub(super) known: Option<Peer>,
+    /// The moves of the session until now.
+    pub(super) moves: u64,
 }
 
 /// A connection to the address that answered first.
@@ -86,10 +88,10 @@ pub(super) async fn connect(
     for (position, candidate) in (0u32..).zip(candidates) {
         let known = candidate.known.clone();
         if let Some(peer) = known.clone().filter(|peer| !tried.contains(peer)) {
-            let rail = candidate.rail;
+            let (rail, moves) = (candidate.rail, candidate.moves);
             attempts.spawn(async move {
                 tokio::time::sleep(STAGGER * position).await;
-                (position, connect_to(rail, vec![peer]).await)
+                (position, connect_to(rail, moves, vec![peer]).await)
             });
         }
         let not_again: Vec<Peer> = tried.iter().cloned().chain(known).collect();
@@ -157,11 +159,15 @@ async fn connect_anew(
         }
     };
     let new = peers.into_iter().filter(|peer| !not_again.contains(peer));
-    connect_to(rail, new.collect()).await
+    connect_to(rail, candidate.moves, new.collect()).await
 }
 
 // Connects to the first peer that answers.
-async fn connect_to(rail: usize, peers: Vec<Peer>) -> Result<Connected, Vec<NotConnected>> {
+async fn connect_to(
+    rail: usize,
+    moves: u64,
+    peers: Vec<Peer>,
+) -> Result<Connected, Vec<NotConnected>> {
     let mut attempts = JoinSet::new();
     for (position, peer) in (0u32..).zip(peers) {
         attempts.spawn(async move {
@@ -177,7 +183,11 @@ async fn connect_to(rail: usize, peers: Vec<Peer>) -> Result<Connected, Vec<NotC
             Ok((peer, Ok(stream), round_trip)) => {
                 return Ok(Connected {
                     stream,
-                    rail: Rail { number: rail, peer },
+                    rail: Rail {
+                        number: rail,
+                        peer,
+                        moves,
+                    },
                     round_trip,
                 });
             }

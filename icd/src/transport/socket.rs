@@ -613,6 +613,7 @@ mod tests {
         let rail = Rail {
             number: 0,
             peer: Peer::Tcp(address),
+            moves: 0,
         };
         let dialer = Dialer {
             rails: Arc::new(Rails::new(&settings, rail)),

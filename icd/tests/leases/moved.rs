@@ -136,6 +136,37 @@ fn a_target_that_dies_leaves_the_session_where_it_is() {
     program.end();
 }
 
+#[test]
+fn a_lease_of_several_nodes_stays_and_the_listing_says_why() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start("");
+    let _nodes = [(); 3].map(|()| cluster.node(DEVICE));
+    let mut program = cluster.using("2; spread");
+    assert_eq!(program.ask("each"), "0 0");
+    let leases = cluster.manager.admin().leases().expect("a list");
+    let uuid = &leases[0].nodes[0].node_uuid;
+    let nodes = cluster.manager.admin().nodes().expect("a list");
+    let node = nodes.into_iter().find(|node| node.node_uuid == uuid);
+    let node = node.expect("a node of the lease");
+    cluster.migrate(&node, Duration::ZERO);
+    let why = cluster.leaves(&node, LeavingState::Stays);
+    assert!(why.contains("in one grant"), "{why}");
+    // The third node is free, and the program goes on at both.
+    assert_eq!(program.ask("each"), "0 0");
+    assert_eq!(program.code("round"), CL_SUCCESS);
+
+    // ---- with the time, the lease loses this node only
+    cluster.migrate(&node, Duration::from_millis(500));
+    program.warns("the lease has lost the devices of node ");
+    let mut codes: Vec<_> = program.ask("each").split(' ').map(str::to_owned).collect();
+    codes.retain(|code| code != "0");
+    assert_eq!(codes.len(), 1);
+    assert_eq!(cluster.states(), [LeaseState::Active]);
+    program.end();
+}
+
 /// Lets a node have leases again.
 fn resume(cluster: &Cluster, node: &NodeInfo) {
     let admin = cluster.manager.admin();

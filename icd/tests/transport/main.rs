@@ -14,6 +14,7 @@ mod discovery;
 mod eager;
 mod loss;
 mod memory;
+mod moved;
 mod parked;
 mod peer_links;
 mod reexecuted;

@@ -58,8 +58,12 @@ fn commands() -> Vec<Kind> {
 }
 
 /// Opens a session whose worker has the commands.
-fn executing(fake: &FakeNode, upper: &Arc<Upper>) -> (Arc<Node>, Arc<Session>, FakeWorker) {
-    let (node, session, mut worker) = fake.open(Carrier::Direct, upper);
+fn executing(
+    fake: &FakeNode,
+    carrier: Carrier,
+    upper: &Arc<Upper>,
+) -> (Arc<Node>, Arc<Session>, FakeWorker) {
+    let (node, session, mut worker) = fake.open(carrier, upper);
     for kind in commands() {
         session.send_now(&kind).unwrap();
     }
@@ -85,7 +89,7 @@ fn receive_all(worker: &mut FakeWorker) {
 fn connections_that_break_again_and_again_are_no_deaths() {
     let fake = node();
     let upper = Upper::new();
-    let (_node, session, mut worker) = executing(&fake, &upper);
+    let (_node, session, mut worker) = executing(&fake, Carrier::Direct, &upper);
     // The first death. The connections to the next worker break before it has put the session together.
     fake.set_position(WANTS_RECORD | REEXECUTES);
     fake.set_incarnation(2);
@@ -106,7 +110,7 @@ fn connections_that_break_again_and_again_are_no_deaths() {
 fn a_kernel_at_which_two_workers_die_is_not_executed_again() {
     let fake = node();
     let upper = Upper::new();
-    let (_node, _session, worker) = executing(&fake, &upper);
+    let (_node, _session, worker) = executing(&fake, Carrier::Direct, &upper);
     fake.set_position(WANTS_RECORD | REEXECUTES);
     fake.set_incarnation(2);
     worker.die();
@@ -119,6 +123,28 @@ fn a_kernel_at_which_two_workers_die_is_not_executed_again() {
         loss.contains("died 2 times at the kernel `endless`"),
         "{loss}"
     );
+}
+
+#[test]
+fn a_worker_that_dies_between_both_connections_dies_at_no_command() {
+    for carrier in [Carrier::Direct, Carrier::Grpc] {
+        let fake = node();
+        let upper = Upper::new();
+        let (_node, session, worker) = executing(&fake, carrier, &upper);
+        // The client's heartbeat connection leads to the second worker, and its command connection to the third.
+        fake.set_position(WANTS_RECORD | REEXECUTES);
+        fake.set_incarnation(2);
+        fake.die_after_heartbeat(3);
+        worker.die();
+        let mut worker = fake.worker();
+        receive_all(&mut worker);
+        worker.send(EventBatch {
+            applied: 3,
+            ..completed(LAUNCH, 0)
+        });
+        assert_eq!(upper.completion(LAUNCH).status, 0);
+        assert!(session.is_lost().is_none());
+    }
 }
 
 #[test]

@@ -202,6 +202,9 @@ pub struct MoveEnded {
     /// whether the lease may be moved to another node: this one did not take it
     #[prost(bool, tag = "4")]
     pub elsewhere: bool,
+    /// of the Move
+    #[prost(uint64, tag = "5")]
+    pub target_epoch: u64,
 }
 /// Use of one node by a lease's sessions since the lease was granted.
 #[allow(clippy::all)]
@@ -226,7 +229,7 @@ pub struct LeaseLoad {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToNode {
-    #[prost(oneof = "to_node::Message", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "to_node::Message", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub message: ::core::option::Option<to_node::Message>,
 }
 /// Nested message and enum types in `ToNode`.
@@ -246,6 +249,8 @@ pub mod to_node {
         Alive(super::Alive),
         #[prost(message, tag = "6")]
         Move(super::Move),
+        #[prost(message, tag = "7")]
+        Stay(super::Stay),
     }
 }
 /// Answers a Heartbeat. The daemon counts its contact with the manager from when it sent that Heartbeat.
@@ -334,7 +339,7 @@ pub struct Withdraw {
     /// grants up to this one
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
-    /// for people
+    /// for people; empty: no client has the grant, because the lease was moved for example
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
 }
@@ -364,6 +369,20 @@ pub struct Move {
     /// time after which the daemon answers that the lease stays
     #[prost(uint64, tag = "5")]
     pub within_ms: u64,
+    /// of the target's grant
+    #[prost(uint64, tag = "6")]
+    pub target_epoch: u64,
+}
+/// The sessions of this lease go on at the daemon, because the target of its last Move is lost or has its grant no longer.
+/// The daemon keeps the sessions for this until the lease is withdrawn, also when the target has taken them.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Stay {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub lease_id: ::prost::bytes::Bytes,
+    /// of the daemon's own grant
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

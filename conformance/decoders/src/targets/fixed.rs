@@ -96,6 +96,7 @@ fn client_proof() -> Target {
             position: 1 << 40,
             origin,
             generation: 7,
+            worker: 9,
         };
         preamble::client_proof(&SECRET, &PREAMBLE_BYTES, &[0; NONCE], &word).to_vec()
     });

@@ -18,8 +18,6 @@ use super::message::{
 };
 use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, PlaceNumber, Time, Unit};
 
-/// Reason for the end of a lease that is withdrawn without a reason.
-const WITHDRAWN: &str = "the device manager withdrew the lease";
 /// Maximum number of remembered withdrawals whose grants may still arrive.
 const VOID: usize = 4096;
 /// Maximum number of devices of a lease on one node, limited by the assignment to a worker.
@@ -239,8 +237,11 @@ impl Grants {
         match self.leases.get_mut(&id) {
             Some(lease) if lease.grant.epoch <= epoch => {
                 lease.withdrawal = lease.withdrawal.max(Some(epoch));
-                let reason = Some(reason).filter(|reason| !reason.is_empty());
-                self.end(id, Why::Withdrawn(reason.unwrap_or(WITHDRAWN).into()))
+                let why = match reason {
+                    "" => Why::Unused,
+                    reason => Why::Withdrawn(reason.into()),
+                };
+                self.end(id, why)
             }
             // The withdrawal is about an earlier grant, which has already ended.
             Some(_) | None => vec![Action::Report(id, epoch, GrantReport::Withdrawn)],

@@ -419,6 +419,11 @@ impl Link<'_> {
                     .ok_or(Parted::Nonsense("a move has an invalid lease id"))?;
                 self.managed.begin_move(lease, order);
             }
+            to_node::Message::Stay(order) => {
+                let lease = lease_id(&order.lease_id)
+                    .ok_or(Parted::Nonsense("an order has an invalid lease id"))?;
+                self.managed.stay(lease, Epoch(order.epoch));
+            }
             to_node::Message::Welcome(_) => return Err(Parted::Nonsense("a second welcome")),
             to_node::Message::Alive(_) => {}
         }

@@ -96,6 +96,9 @@ pub(crate) enum Why {
     /// The manager withdrew the lease; contains its reason.
     #[error("{0}")]
     Withdrawn(Arc<str>),
+    /// The manager withdrew the grant without a reason: no client has it, because the lease was moved for example.
+    #[error("the device manager withdrew the lease")]
+    Unused,
     #[error("the lease's time limit is reached")]
     Limit,
     #[error("the node has had no contact with the device manager for too long")]
@@ -106,6 +109,16 @@ pub(crate) enum Why {
     Fenced,
     #[error("the node's daemon is stopping")]
     Stopping,
+}
+
+impl Why {
+    /// Whether the lease has ended at all nodes, so that no other node has its sessions.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        match self {
+            Why::Withdrawn(_) | Why::Limit => true,
+            Why::Unused | Why::Alone | Why::DevicesChanged | Why::Fenced | Why::Stopping => false,
+        }
+    }
 }
 
 /// A lease that is in the table.

@@ -36,8 +36,8 @@ use tokio::sync::Notify;
 use tonic::metadata::MetadataMap;
 
 use self::grants::Grants;
-use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted};
-use self::name::{Epoch, Time, Unit};
+use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted, Why};
+use self::name::{Time, Unit};
 use self::offer::Offer;
 use super::authentication::User;
 use super::time_shares::TimePart;
@@ -47,7 +47,7 @@ use crate::config::{ManagerSettings, ShareSettings, Together};
 use crate::handover::{Leased, MAX_USER, Owner};
 
 pub(super) use self::link::join;
-pub(super) use self::name::{DeviceAt, LeaseId, PlaceNumber};
+pub(super) use self::name::{DeviceAt, Epoch, LeaseId, PlaceNumber};
 pub(super) use self::offer::{SharesExceed, check_memory, exclusive_share};
 
 /// Managed mode. Clones share their state.
@@ -86,6 +86,8 @@ struct ManagedState {
     times: BTreeMap<DeviceAt, offer::ShareTimes>,
     /// How the latest move of each lease has ended, until the manager withdraws the lease or moves it again.
     moved: HashMap<LeaseId, MoveEnded>,
+    /// The moves that are under way.
+    moves: HashMap<LeaseId, moving::Underway>,
     /// User of each lease, for the log; kept until the end of the lease is logged.
     users: HashMap<LeaseId, String>,
 }
@@ -366,7 +368,18 @@ impl Managed {
     /// Handles a withdrawal of the manager.
     fn withdraw(&self, lease: LeaseId, epoch: Epoch, reason: &str) {
         self.change_state(|state, _| {
-            state.moved.remove(&lease);
+            // The withdrawal may be an old one, which comes again.
+            if state
+                .moved
+                .get(&lease)
+                .is_some_and(|of| of.epoch <= epoch.0)
+            {
+                state.moved.remove(&lease);
+            }
+            if state.moves.get(&lease).is_some_and(|of| of.epoch <= epoch) {
+                // Stops a move that is under way.
+                state.moves.remove(&lease);
+            }
             let user = state.users.get(&lease);
             tracing::info!(?lease, user, reason, "the device manager withdraws a lease");
             state.grants.withdraw(lease, epoch, reason)
@@ -380,7 +393,7 @@ impl Managed {
 
     fn change_state(&self, change: impl FnOnce(&mut ManagedState, Time) -> Vec<Action>) {
         let now = self.now();
-        let mut ended = Vec::new();
+        let (mut ended, mut over) = (Vec::new(), Vec::new());
         {
             let mut state = self.0.state.lock();
             for action in change(&mut state, now) {
@@ -389,21 +402,28 @@ impl Managed {
                     // connection are dropped; the next hello contains the state.
                     Action::Report(lease, epoch, message) => {
                         state.log(lease, epoch, &message);
+                        if matches!(message, GrantReport::Withdrawn) {
+                            over.push((lease, epoch));
+                        }
                         if let Some(manager) = &state.manager {
                             manager.report(lease, epoch, message);
                         }
                     }
                     Action::End(places, why) => {
+                        let is_over = why.as_ref().is_some_and(Why::is_everywhere);
                         let reason = why.map_or_else(String::new, |why| format!(": {why}"));
-                        ended.push((places, format!("the lease has ended{reason}")));
+                        ended.push((places, format!("the lease has ended{reason}"), is_over));
                     }
                 }
             }
         }
         // The lock is released here, because ending sessions locks the workers' table. A session that is
         // not open yet is ended in `opened`.
-        for (places, reason) in ended {
-            self.0.workers.end_places(&places, &reason);
+        for (places, reason, is_over) in ended {
+            self.0.workers.end_places(&places, &reason, is_over);
+        }
+        for (lease, epoch) in over {
+            self.0.workers.grant_ended(lease, epoch);
         }
         self.0.changed.notify_one();
     }

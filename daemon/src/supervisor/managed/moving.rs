@@ -4,15 +4,14 @@
 //! manager -- Move --> old node: parks all sessions of the lease (`workers::moving`)
 //!                     old node -- TakeSessions: lease, then each ticket with its contents --> new node
 //!                     old node <----------------------- SessionsTaken ---------------------- places, sessions
-//! manager <-- MoveEnded -- old node: its places in the lease are free
+//! manager <-- MoveEnded -- old node
+//! manager -- Withdraw --> old node: releases the sessions; or Stay: they go on there
 //! ```
 //!
 //! This module decides nothing about leases: the manager has granted the new node's units before, and withdraws the
-//! grant of either node afterwards. Invariant: a session's contents are released here only when the other node has said
-//! that it has all sessions of the lease.
+//! grant of either node afterwards. Invariants: a session's contents are released here only when the manager withdraws the
+//! lease. One move of a lease is under way at a time.
 
-use std::fs::File;
-use std::io::{Read, Seek, Write};
 use std::time::Duration;
 
 use causeway_proto::control::node_client::NodeClient;
@@ -21,7 +20,8 @@ use causeway_proto::manager::{Move, MoveEnded, from_node};
 use causeway_proto::request::answer_of;
 use causeway_proto::request::property::GLOBAL_MEM_SIZE;
 use causeway_proto::version::{self, WireVersion};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -30,11 +30,12 @@ use tonic::{Status, Streaming};
 use causeway_serving::gate::Peer;
 
 use super::super::authentication::{self, User};
+use super::super::contents::Writer;
 use super::super::exclusive::Claim;
 use super::super::parked::Ticket;
-use super::super::workers::{Arrived, Departing};
+use super::super::workers::{Arrived, ContentsFiles, Departing};
 use super::name::{DeviceAt, Epoch, LeaseId};
-use super::{Managed, Opened, dial};
+use super::{Managed, Opened, Place, dial};
 use crate::config::ManagerAddress;
 use crate::handover::Leased;
 
@@ -75,77 +76,146 @@ impl NotMoved {
     }
 }
 
+/// A move of a lease that is under way.
+pub(super) struct Underway {
+    pub(super) epoch: Epoch,
+    target: u64,
+    /// Dropped to stop the move.
+    _goes_on: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
 impl Managed {
     /// Handles the manager's order to move a lease. Reports the result to the manager.
     pub(super) fn begin_move(&self, lease: LeaseId, order: Move) {
+        let until = Instant::now() + Duration::from_millis(order.within_ms);
+        let (goes_on, stopped) = oneshot::channel();
+        let (epoch, target) = (Epoch(order.epoch), order.target_epoch);
+        let mut state = self.0.state.lock();
+        if !state.grants.serves(lease, epoch) {
+            drop(state);
+            let not = NotMoved::stays("the node does not serve this grant of it");
+            return self.end_move(lease, epoch, target, Err(not));
+        }
+        state.moved.remove(&lease);
+        let before = state.moves.remove(&lease);
         let managed = self.clone();
-        tokio::spawn(async move {
-            let epoch = Epoch(order.epoch);
-            managed.0.state.lock().moved.remove(&lease);
-            let moved = managed.move_lease(lease, epoch, order).await;
-            match &moved {
-                Ok(()) => tracing::info!(?lease, "the lease has moved to another node"),
-                Err(not) => tracing::warn!(?lease, reason = not.reason, "the lease has not moved"),
+        let task = tokio::spawn(async move {
+            if let Some(Underway { _goes_on, task, .. }) = before {
+                drop(_goes_on);
+                let _ = task.await;
             }
-            let (reason, elsewhere) = match moved {
-                Ok(()) => (String::new(), false),
-                Err(not) => (not.reason, not.elsewhere),
-            };
-            let ended = MoveEnded {
-                lease_id: lease.0.to_vec().into(),
-                epoch: epoch.0,
-                reason,
-                elsewhere,
-            };
-            let mut state = managed.0.state.lock();
-            if let Some(manager) = &state.manager {
-                manager.push(from_node::Message::MoveEnded(ended.clone()));
-            }
-            // Repeated after the next hello, in case that this message is lost. The grant's withdrawal removes it.
-            if state.grants.has(lease) {
-                state.moved.insert(lease, ended);
-            }
+            let moved = managed.move_lease(lease, order, until, stopped).await;
+            managed.end_move(lease, epoch, target, moved);
         });
+        let underway = Underway {
+            epoch,
+            target,
+            _goes_on: goes_on,
+            task,
+        };
+        state.moves.insert(lease, underway);
     }
 
-    async fn move_lease(&self, lease: LeaseId, epoch: Epoch, order: Move) -> Result<(), NotMoved> {
-        let serves = self.0.state.lock().grants.serves(lease, epoch);
-        if !serves {
-            return Err(NotMoved::stays("the node does not serve this grant of it"));
+    fn end_move(&self, lease: LeaseId, epoch: Epoch, target: u64, moved: Result<(), NotMoved>) {
+        match &moved {
+            Ok(()) => tracing::info!(?lease, "another node has taken the lease's sessions"),
+            Err(not) => tracing::warn!(?lease, reason = not.reason, "the lease has not moved"),
         }
-        let until = Instant::now() + Duration::from_millis(order.within_ms);
+        let (reason, elsewhere) = match moved {
+            Ok(()) => (String::new(), false),
+            Err(not) => (not.reason, not.elsewhere),
+        };
+        let ended = MoveEnded {
+            lease_id: lease.0.to_vec().into(),
+            epoch: epoch.0,
+            reason,
+            elsewhere,
+            target_epoch: target,
+        };
+        let mut state = self.0.state.lock();
+        if let Some(manager) = &state.manager {
+            manager.push(from_node::Message::MoveEnded(ended.clone()));
+        }
+        // A later order may be waiting for this end.
+        if state
+            .moves
+            .get(&lease)
+            .is_some_and(|of| of.target == target)
+        {
+            state.moves.remove(&lease);
+        }
+        // Repeated after the next hello, in case that this message is lost. The grant's withdrawal removes it.
+        if state.grants.serves(lease, epoch) {
+            state.moved.insert(lease, ended);
+        }
+    }
+
+    /// Handles that the sessions of a lease go on here, whatever has become of its move.
+    pub(super) fn stay(&self, lease: LeaseId, epoch: Epoch) {
+        {
+            let mut state = self.0.state.lock();
+            if !state.grants.serves(lease, epoch) {
+                return;
+            }
+            if state.moves.get(&lease).is_some_and(|of| of.epoch == epoch) {
+                // Stops the move, which then lets the sessions go on.
+                state.moves.remove(&lease);
+                return;
+            }
+            let has_sent = |ended: &MoveEnded| ended.reason.is_empty();
+            if state.moved.remove(&lease).is_none_or(|of| !has_sent(&of)) {
+                return;
+            }
+        }
+        tracing::warn!(
+            ?lease,
+            "the other node is lost; the lease's sessions go on here"
+        );
+        self.0.workers.stay(lease);
+    }
+
+    // Moves a lease until then, unless it is `stopped`. Its sessions are sent then, or go on here.
+    async fn move_lease(
+        &self,
+        lease: LeaseId,
+        order: Move,
+        until: Instant,
+        stopped: oneshot::Receiver<()>,
+    ) -> Result<(), NotMoved> {
+        let moved = tokio::select! {
+            moved = self.park_and_send(lease, order, until) => moved,
+            _ = stopped => Err(NotMoved::not_taken("the manager has called this move off")),
+        };
+        match moved {
+            Ok(()) => self.0.workers.have_sent(lease),
+            Err(_) => self.0.workers.stay(lease),
+        }
+        moved
+    }
+
+    // May be dropped at any time. The sessions of the lease leave from then on, until `have_sent` or `stay`.
+    async fn park_and_send(
+        &self,
+        lease: LeaseId,
+        order: Move,
+        until: Instant,
+    ) -> Result<(), NotMoved> {
         let target = order.target.unwrap_or_default();
-        let workers = &self.0.workers;
         // Before any session stands still.
         drop(self.reach(&target.addresses, until).await?);
-        let departing = workers.park_lease(lease, until.into_std()).await;
+        let (epoch, by) = (Epoch(order.epoch), until.into_std());
+        let departing = self.0.workers.park_lease(lease, epoch, by).await;
         let departing = departing.map_err(NotMoved::stays)?;
         // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
-        let mut client = match self.reach(&target.addresses, until).await {
-            Ok(client) => client,
-            Err(not) => {
-                workers.stay(lease);
-                return Err(not);
-            }
-        };
+        let mut client = self.reach(&target.addresses, until).await?;
         let sent = send(&mut client, order.credential, departing, self);
-        let sent = tokio::time::timeout_at(until, sent)
-            .await
-            .unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")));
-        match sent {
-            Ok(()) => {
-                workers.have_left(lease);
-                Ok(())
-            }
-            Err(status) => {
-                workers.stay(lease);
-                let name = &target.name;
-                Err(NotMoved::not_taken(format!(
-                    "node {name} did not take its sessions: {}",
-                    status.message()
-                )))
-            }
-        }
+        let sent = tokio::time::timeout_at(until, sent).await;
+        sent.unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")))
+            .map_err(|status| {
+                let (name, why) = (&target.name, status.message());
+                NotMoved::not_taken(format!("node {name} did not take its sessions: {why}"))
+            })
     }
 
     async fn reach(
@@ -188,58 +258,24 @@ impl Managed {
         if taking.sessions > MOST_SESSIONS {
             return Err(Status::resource_exhausted("too many sessions at once"));
         }
-        let mut arrived: Vec<Arrived> = Vec::new();
-        let mut room = 0;
+        let mut arriving = Arriving {
+            managed: self,
+            inventory,
+            peer: peer.as_ref(),
+            taking: &taking,
+            files: self.0.workers.contents_files(),
+            room: 0,
+            arrived: Vec::new(),
+            last: None,
+        };
         while let Some(part) = next(&mut parts).await? {
             match part {
-                Part::Ticket(ticket) if (arrived.len() as u32) < taking.sessions => {
-                    let ticket = Ticket::from_bytes(&ticket).ok_or_else(|| {
-                        Status::invalid_argument("a session's description is damaged")
-                    })?;
-                    let admitted = self.admit(&taking.credential, &User(None));
-                    let (place, leased) =
-                        admitted.map_err(|error| Status::permission_denied(error.to_string()))?;
-                    if let Some(peer) = &peer {
-                        authentication::let_in(peer)?;
-                    }
-                    let may_use = |at: &DeviceAt| place.devices().contains_key(at);
-                    if Claim::of(inventory, may_use, None).is_some() {
-                        return Err(Status::failed_precondition(
-                            "its device is in exclusive compute mode",
-                        ));
-                    }
-                    if arrived.is_empty() {
-                        room = BESIDE_MEMORY.saturating_add(memory_of(inventory, &leased));
-                    }
-                    let contents = self.0.workers.contents_file()?;
-                    arrived.push(Arrived {
-                        ticket,
-                        contents,
-                        place,
-                        leased,
-                    });
-                }
-                Part::Contents(bytes) => {
-                    let of = arrived.last_mut();
-                    let of =
-                        of.ok_or_else(|| Status::invalid_argument("contents of no session"))?;
-                    room = room.checked_sub(bytes.len() as u64).ok_or_else(|| {
-                        Status::resource_exhausted(
-                            "the sessions have more than their devices' memory",
-                        )
-                    })?;
-                    of.contents.write_all(&bytes)?;
-                }
-                Part::Ticket(_) | Part::Taking(_) => {
-                    return Err(Status::invalid_argument("a part comes at the wrong place"));
-                }
+                Part::Ticket(ticket) => arriving.begin(&ticket).await?,
+                Part::Contents(bytes) => arriving.write(&bytes).await?,
+                Part::Taking(_) => return Err(misplaced()),
             }
         }
-        if arrived.len() as u32 != taking.sessions {
-            return Err(Status::invalid_argument(
-                "the stream ends before the last session",
-            ));
-        }
+        let arrived = arriving.end().await?;
         let opened: Vec<Opened> = arrived.iter().map(|of| of.place.opened()).collect();
         let taken = self.0.workers.arrive(arrived);
         taken.map_err(Status::failed_precondition)?;
@@ -249,6 +285,91 @@ impl Managed {
         }
         Ok(SessionsTaken {})
     }
+}
+
+/// The sessions that one call brings. Nothing is kept of a caller before the node has admitted a session of theirs.
+struct Arriving<'a> {
+    managed: &'a Managed,
+    inventory: &'a Inventory,
+    peer: Option<&'a Peer>,
+    taking: &'a Taking,
+    files: ContentsFiles,
+    /// Bytes that may still come.
+    room: u64,
+    arrived: Vec<Arrived>,
+    /// The session whose contents come now.
+    last: Option<(Ticket, Place, Vec<Leased>, Writer)>,
+}
+
+impl Arriving<'_> {
+    fn count(&self) -> usize {
+        self.arrived.len() + usize::from(self.last.is_some())
+    }
+
+    async fn begin(&mut self, ticket: &[u8]) -> Result<(), Status> {
+        if self.count() >= self.taking.sessions as usize {
+            return Err(misplaced());
+        }
+        let ticket = Ticket::from_bytes(ticket)
+            .ok_or_else(|| Status::invalid_argument("a session's description is damaged"))?;
+        let admitted = self.managed.admit(&self.taking.credential, &User(None));
+        let (place, leased) =
+            admitted.map_err(|error| Status::permission_denied(error.to_string()))?;
+        if let Some(peer) = self.peer {
+            authentication::let_in(peer)?;
+        }
+        let may_use = |at: &DeviceAt| place.devices().contains_key(at);
+        if Claim::of(self.inventory, may_use, None).is_some() {
+            return Err(Status::failed_precondition(
+                "its device is in exclusive compute mode",
+            ));
+        }
+        if self.count() == 0 {
+            self.room = BESIDE_MEMORY.saturating_add(memory_of(self.inventory, &leased));
+        }
+        self.end_last().await?;
+        let files = self.files.clone();
+        let writer = Writer::begin(move || files.make()).await?;
+        self.last = Some((ticket, place, leased, writer));
+        Ok(())
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        let Some((.., writer)) = &mut self.last else {
+            return Err(Status::invalid_argument("contents of no session"));
+        };
+        self.room = self.room.checked_sub(bytes.len() as u64).ok_or_else(|| {
+            Status::resource_exhausted("the sessions have more than their devices' memory")
+        })?;
+        Ok(writer.write(bytes).await?)
+    }
+
+    async fn end(mut self) -> Result<Vec<Arrived>, Status> {
+        self.end_last().await?;
+        match self.arrived.len() == self.taking.sessions as usize {
+            true => Ok(self.arrived),
+            false => Err(Status::invalid_argument(
+                "the stream ends before the last session",
+            )),
+        }
+    }
+
+    async fn end_last(&mut self) -> Result<(), Status> {
+        if let Some((ticket, place, leased, writer)) = self.last.take() {
+            let contents = writer.end().await?;
+            self.arrived.push(Arrived {
+                ticket,
+                contents,
+                place,
+                leased,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn misplaced() -> Status {
+    Status::invalid_argument("a part comes at the wrong place")
 }
 
 async fn next(parts: &mut Streaming<SessionPart>) -> Result<Option<Part>, Status> {
@@ -305,28 +426,19 @@ fn read(
         let _ = parts.blocking_send(SessionPart { part: Some(part) });
     };
     push(Part::Taking(taking));
-    for Departing {
-        ticket,
-        mut contents,
-    } in departing
-    {
+    for Departing { ticket, contents } in departing {
         push(Part::Ticket(ticket.to_bytes().into()));
-        contents.rewind()?;
+        let mut at = 0;
         while !parts.is_closed() {
-            let piece = piece(&mut contents)?;
+            let piece = contents.read_at(at, PIECE)?;
             if piece.is_empty() {
                 break;
             }
+            at += piece.len() as u64;
             push(Part::Contents(piece.into()));
         }
     }
     Ok(())
-}
-
-fn piece(contents: &mut File) -> std::io::Result<Vec<u8>> {
-    let mut piece = Vec::with_capacity(PIECE);
-    contents.take(PIECE as u64).read_to_end(&mut piece)?;
-    Ok(piece)
 }
 
 /// Bytes of memory that a session may have on these devices.
@@ -344,4 +456,39 @@ fn whole_memory(inventory: &Inventory, of: &Leased) -> u64 {
     let bytes = device.and_then(|device| answer_of(&device.info, GLOBAL_MEM_SIZE));
     let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervisor::contents::Contents;
+    use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+    use std::io::Write;
+
+    // The worker that restores a session reads from the position that all descriptors of the file share.
+    #[test]
+    fn sending_leaves_the_position_to_the_worker() {
+        const LENGTH: usize = 3 * PIECE + 5;
+        let mut file = std::fs::File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+        let bytes: Vec<u8> = (0..LENGTH).map(|at| (at / 7) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        let contents = Contents::from(file);
+        let worker = contents.at_the_start().unwrap();
+        seek(&worker, SeekFrom::Start(7)).unwrap();
+        let (parts, mut sent) = mpsc::channel(16);
+        let departing = vec![Departing {
+            ticket: Ticket::default(),
+            contents,
+        }];
+        read(&parts, Taking::default(), departing).unwrap();
+        drop(parts);
+        let mut arrived = Vec::new();
+        while let Some(part) = sent.blocking_recv() {
+            if let Some(Part::Contents(piece)) = part.part {
+                arrived.extend_from_slice(&piece);
+            }
+        }
+        assert!(arrived == bytes);
+        assert_eq!(seek(&worker, SeekFrom::Current(0)).unwrap(), 7);
+    }
 }

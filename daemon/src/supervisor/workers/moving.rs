@@ -5,11 +5,11 @@
 //! to other nodes; `managed::moving` does.
 //!
 //! Invariants: a session that has left is not restored here, and its client hears that it has to try again. All sessions
-//! of a lease leave, or none.
+//! of a lease leave, or none. A session has left when the other node has it and its place here ends. Before, it may stay.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Seek};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Introduction, Verdict};
 use rustix::fs::MemfdFlags;
 
-use super::super::managed::{LeaseId, Opened as PlaceOpened, Place, PlaceNumber};
+use super::super::contents::Contents;
+use super::super::managed::{Epoch, LeaseId, Opened as PlaceOpened, Place, PlaceNumber};
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Worker;
 use super::{Served, Workers, WorkersState};
@@ -29,10 +30,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The sessions that move, or that have moved here and whose clients have not come yet.
 #[derive(Default)]
 pub(super) struct Moving {
-    /// Leases whose sessions are being parked and sent.
-    leaving: Vec<LeaseId>,
-    /// The files of sessions that are being parked.
-    parking: HashMap<SessionId, File>,
+    /// Leases whose sessions are being parked and sent, or were sent, and the node's grants of these leases.
+    leaving: HashMap<LeaseId, Epoch>,
+    /// The files of sessions that are being parked for a move.
+    parking: HashMap<SessionId, Contents>,
     parked: HashMap<SessionId, ParkedHere>,
 }
 
@@ -49,13 +50,15 @@ enum Stage {
     Waits(Moved),
     /// The session may be on its way to another node.
     Leaves(Moved),
+    /// Another node has the session too.
+    Sent(Moved),
     /// The session is at another node.
     Left,
 }
 
 /// What a parked session needs beside its ticket to go on here.
 struct Moved {
-    contents: File,
+    contents: Contents,
     place: Place,
     leased: Vec<Leased>,
 }
@@ -63,13 +66,13 @@ struct Moved {
 /// A session on its way to another node.
 pub(in super::super) struct Departing {
     pub(in super::super) ticket: Ticket,
-    pub(in super::super) contents: File,
+    pub(in super::super) contents: Contents,
 }
 
 /// A session that has come from another node.
 pub(in super::super) struct Arrived {
     pub(in super::super) ticket: Ticket,
-    pub(in super::super) contents: File,
+    pub(in super::super) contents: Contents,
     pub(in super::super) place: Place,
     pub(in super::super) leased: Vec<Leased>,
 }
@@ -77,7 +80,7 @@ pub(in super::super) struct Arrived {
 impl Moving {
     /// Whether the sessions of a lease are leaving, so that none may open.
     pub(super) fn leaves(&self, lease: LeaseId) -> bool {
-        self.leaving.contains(&lease)
+        self.leaving.contains_key(&lease)
     }
 
     /// Takes a session whose worker has ended. Returns whether the worker has parked it for a move.
@@ -125,53 +128,75 @@ impl Moving {
     }
 
     /// Notes that the sessions of a lease leave. Those that are parked already wait no longer.
-    fn leave(&mut self, lease: LeaseId) {
-        self.leaving.push(lease);
-        for id in self.of_lease(lease).collect::<Vec<_>>() {
-            if let Some(of) = self.parked.get_mut(&id) {
-                of.since = Instant::now();
-                of.stage = match std::mem::replace(&mut of.stage, Stage::Left) {
-                    Stage::Waits(moved) => Stage::Leaves(moved),
-                    other => other,
-                };
-            }
-        }
+    fn leave(&mut self, lease: LeaseId, epoch: Epoch) {
+        self.leaving.insert(lease, epoch);
+        self.stage(lease, Stage::Leaves);
     }
 
     /// Lets the sessions of a lease wait for their clients here.
     fn stay(&mut self, lease: LeaseId) {
-        self.leaving.retain(|of| *of != lease);
+        self.leaving.remove(&lease);
+        self.stage(lease, Stage::Waits);
+    }
+
+    // Puts the sessions of a lease that have not left into another stage.
+    fn stage(&mut self, lease: LeaseId, stage: fn(Moved) -> Stage) {
         for id in self.of_lease(lease).collect::<Vec<_>>() {
             if let Some(of) = self.parked.get_mut(&id) {
                 of.since = Instant::now();
                 of.stage = match std::mem::replace(&mut of.stage, Stage::Left) {
-                    Stage::Leaves(moved) | Stage::Waits(moved) => Stage::Waits(moved),
+                    Stage::Waits(moved) | Stage::Leaves(moved) | Stage::Sent(moved) => stage(moved),
                     Stage::Left => Stage::Left,
                 };
             }
         }
     }
 
-    /// Removes the sessions with these places. The caller drops them when the table is unlocked.
-    pub(super) fn end_places(
-        &mut self,
-        places: &[PlaceNumber],
-    ) -> Vec<(SessionId, Ticket, Box<dyn Send>)> {
+    /// Removes the sessions with these places, except those that another node has, which have left now. `is_over`: no other
+    /// node has any of them.
+    pub(super) fn end_places(&mut self, places: &[PlaceNumber], is_over: bool) -> EndedHere {
         let is_its = |of: &ParkedHere| {
             let number = of.place().map(Place::number);
             number.is_some_and(|number| places.contains(&number))
         };
-        let ended = self.parked.extract_if(|_, of| is_its(of));
-        let ended =
-            ended.map(|(id, of)| (id, of.ticket.clone(), Box::new(of.stage) as Box<dyn Send>));
-        ended.collect()
+        let mut ended = EndedHere::default();
+        for (id, of) in self.parked.iter_mut().filter(|(_, of)| is_its(of)) {
+            match std::mem::replace(&mut of.stage, Stage::Left) {
+                Stage::Sent(moved) if !is_over => {
+                    of.since = Instant::now();
+                    ended.left.push((*id, of.since));
+                    ended.released.push(moved);
+                }
+                Stage::Sent(moved) | Stage::Waits(moved) | Stage::Leaves(moved) => {
+                    ended.over.push((*id, of.ticket.clone()));
+                    ended.released.push(moved);
+                }
+                Stage::Left => {}
+            }
+        }
+        for (id, _) in &ended.over {
+            self.parked.remove(id);
+        }
+        ended
     }
+}
+
+/// The parked sessions whose places have ended. Dropped when the table is unlocked: the end of a place locks the table of
+/// grants.
+#[derive(Default)]
+pub(super) struct EndedHere {
+    /// The sessions that are over.
+    pub(super) over: Vec<(SessionId, Ticket)>,
+    /// The sessions that another node has, and since when.
+    pub(super) left: Vec<(SessionId, Instant)>,
+    /// What the sessions had.
+    released: Vec<Moved>,
 }
 
 impl ParkedHere {
     fn place(&self) -> Option<&Place> {
         match &self.stage {
-            Stage::Waits(moved) | Stage::Leaves(moved) => Some(&moved.place),
+            Stage::Waits(moved) | Stage::Leaves(moved) | Stage::Sent(moved) => Some(&moved.place),
             Stage::Left => None,
         }
     }
@@ -184,79 +209,71 @@ impl Workers {
         asked.min(KEPT)
     }
 
-    /// Makes a file without a name for the contents of a session.
-    ///
-    /// # Errors
-    /// The file cannot be made.
-    pub(in super::super) fn contents_file(&self) -> io::Result<File> {
-        contents_file(self.0.state.lock().parked.files.as_ref())
+    /// What makes the files for contents of sessions.
+    pub(in super::super) fn contents_files(&self) -> ContentsFiles {
+        ContentsFiles(self.0.state.lock().parked.files.clone())
     }
 
-    /// Parks all sessions of a lease until then.
+    /// Parks all sessions of a lease, which has this grant, until then. May be dropped at any time. The caller says
+    /// afterwards whether the sessions [stay](Self::stay) or [were sent](Self::have_sent).
     ///
     /// # Errors
-    /// The reason why a session cannot move. The lease's sessions then go on here.
+    /// The reason why a session cannot move.
     pub(in super::super) async fn park_lease(
         &self,
         lease: LeaseId,
+        epoch: Epoch,
         until: Instant,
     ) -> Result<Vec<Departing>, String> {
-        let workers = self.ask_to_park(lease)?;
-        let parked = self.wait_until_parked(&workers, until).await;
-        let departing =
-            parked.and_then(|()| self.departing(lease).map_err(|error| error.to_string()));
-        if departing.is_err() {
-            let mut state = self.0.state.lock();
-            state.moving.stay(lease);
-            for (id, worker) in &workers {
-                if !worker.is_parking() && worker.not_parked().is_some() {
-                    // The session goes on, and needs no file.
-                    state.moving.parking.remove(id);
-                }
-                self.forget_when_parked(*id);
-            }
-        }
-        departing
+        let workers = self.begin_to_leave(lease, epoch)?;
+        let asked = self.ask_to_park(&workers).await;
+        asked.map_err(|error| format!("the contents of a session cannot be written: {error}"))?;
+        self.wait_until_parked(&workers, until).await?;
+        Ok(self.departing(lease))
     }
 
-    fn ask_to_park(&self, lease: LeaseId) -> Result<Vec<(SessionId, Arc<Worker>)>, String> {
+    // Lets no session of a lease open. Returns the sessions that are to be parked.
+    fn begin_to_leave(
+        &self,
+        lease: LeaseId,
+        epoch: Epoch,
+    ) -> Result<Vec<(SessionId, Arc<Worker>)>, String> {
         let template = self.assignment(None);
         let mut workers = Vec::new();
         let mut state = self.0.state.lock();
-        if state.moving.leaves(lease) {
-            return Err("it is moving already".to_owned());
-        }
-        let is_its = |of: &Served| {
-            of.place
-                .as_ref()
-                .is_some_and(|place| place.lease() == lease)
-        };
-        for (id, served) in state.sessions.iter().filter(|(_, of)| is_its(of)) {
-            if let Some(why) = why_never(served) {
+        for (id, served) in state.sessions.iter().filter(|(_, of)| of.is_in(lease)) {
+            // A worker still parks its session for a move that was called off.
+            let is_parking = served.worker.is_parking() && state.moving.parking.contains_key(id);
+            if let (false, Some(why)) = (is_parking, why_never(served)) {
                 return Err(why.to_owned());
             }
             workers.push((*id, Arc::clone(&served.worker)));
         }
         state.parked.template(template);
-        let directory = state.parked.files.clone();
-        for (id, worker) in &workers {
-            let asked = contents_file(directory.as_ref()).and_then(|file| {
-                worker.park(file.try_clone()?.into())?;
-                state.moving.parking.insert(*id, file);
-                Ok(())
-            });
-            if let Err(error) = asked {
-                // Sessions that were asked before may be parked all the same. Then they wait for their clients.
-                let asked = workers.iter().map(|(id, _)| *id);
-                let asked = asked.filter(|id| state.moving.parking.contains_key(id));
-                asked.for_each(|id| self.forget_when_parked(id));
-                return Err(format!(
-                    "the contents of a session cannot be written: {error}"
-                ));
+        state.moving.leave(lease, epoch);
+        Ok(workers)
+    }
+
+    async fn ask_to_park(&self, workers: &[(SessionId, Arc<Worker>)]) -> io::Result<()> {
+        let unasked = workers.iter().filter(|(_, of)| !of.is_parking());
+        let unasked: Vec<_> = unasked.collect();
+        let (files, count) = (self.contents_files(), unasked.len());
+        let made = move || {
+            let files = (0..count).map(|_| files.make());
+            files.collect::<io::Result<Vec<File>>>()
+        };
+        let made = tokio::task::spawn_blocking(made).await;
+        let made = made.map_err(io::Error::other)??;
+        let mut state = self.0.state.lock();
+        for ((id, worker), file) in unasked.into_iter().zip(made) {
+            // A session may have ended meanwhile.
+            if state.sessions.contains_key(id) {
+                let contents = Contents::from(file);
+                worker.park(contents.descriptor()?)?;
+                state.moving.parking.insert(*id, contents);
             }
         }
-        state.moving.leave(lease);
-        Ok(workers)
+        Ok(())
     }
 
     async fn wait_until_parked(
@@ -289,7 +306,7 @@ impl Workers {
         }
     }
 
-    fn departing(&self, lease: LeaseId) -> io::Result<Vec<Departing>> {
+    fn departing(&self, lease: LeaseId) -> Vec<Departing> {
         let state = self.0.state.lock();
         let ids = state.moving.of_lease(lease);
         let departing = ids.filter_map(|id| match state.moving.parked.get(&id) {
@@ -297,38 +314,40 @@ impl Workers {
                 ticket,
                 stage: Stage::Leaves(moved),
                 ..
-            }) => Some(moved.contents.try_clone().map(|contents| Departing {
+            }) => Some(Departing {
                 ticket: ticket.clone(),
-                contents,
-            })),
+                contents: moved.contents.clone(),
+            }),
             _ => None,
         });
         departing.collect()
     }
 
-    /// Notes that the sessions of a lease are at another node.
-    pub(in super::super) fn have_left(&self, lease: LeaseId) {
-        let mut left = Vec::new();
-        {
-            let mut state = self.0.state.lock();
-            state.moving.leaving.retain(|of| *of != lease);
-            for id in state.moving.of_lease(lease).collect::<Vec<_>>() {
-                if let Some(of) = state.moving.parked.get_mut(&id) {
-                    tracing::info!(session = ?id, "the session has moved to another node");
-                    left.push(std::mem::replace(&mut of.stage, Stage::Left));
-                    of.since = Instant::now();
-                    self.forget_later(id, of.since);
-                }
-            }
-        }
-        // Dropping a place locks the table of grants.
-        drop(left);
+    /// Notes that another node has the sessions of a lease. They are kept here until their places end, or they stay.
+    pub(in super::super) fn have_sent(&self, lease: LeaseId) {
+        let mut state = self.0.state.lock();
+        state.moving.stage(lease, Stage::Sent);
+        self.forget_lease_later(&state, lease);
     }
 
-    /// Lets the sessions of a lease that was not moved go on here.
+    /// Lets the sessions of a lease that was not moved go on here, also those that are still being parked.
     pub(in super::super) fn stay(&self, lease: LeaseId) {
-        let mut state = self.0.state.lock();
+        let mut guard = self.0.state.lock();
+        let state = &mut *guard;
         state.moving.stay(lease);
+        self.forget_lease_later(state, lease);
+        for (id, served) in state.sessions.iter().filter(|(_, of)| of.is_in(lease)) {
+            let worker = &served.worker;
+            if !worker.is_parking() && worker.not_parked().is_some() {
+                // The session goes on, and needs no file.
+                state.moving.parking.remove(id);
+            } else if state.moving.parking.contains_key(id) {
+                self.forget_when_parked(*id);
+            }
+        }
+    }
+
+    fn forget_lease_later(&self, state: &WorkersState, lease: LeaseId) {
         for id in state.moving.of_lease(lease) {
             if let Some(of) = state.moving.parked.get(&id) {
                 self.forget_later(id, of.since);
@@ -391,6 +410,13 @@ impl Workers {
         Ok(())
     }
 
+    /// Notes that the node does not serve a lease's grants up to this one any more.
+    pub(in super::super) fn grant_ended(&self, lease: LeaseId, epoch: Epoch) {
+        let mut state = self.0.state.lock();
+        let leaving = &mut state.moving.leaving;
+        leaving.retain(|of, its| *of != lease || *its > epoch);
+    }
+
     // A session may be parked only after its lease was to move.
     fn forget_when_parked(&self, id: SessionId) {
         let workers = self.clone();
@@ -406,7 +432,7 @@ impl Workers {
     }
 
     // Forgets a session that stays in its stage for too long.
-    fn forget_later(&self, id: SessionId, since: Instant) {
+    pub(super) fn forget_later(&self, id: SessionId, since: Instant) {
         let workers = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(KEPT).await;
@@ -458,19 +484,12 @@ impl Workers {
             return Some(Err(Verdict::Parked));
         }
         let parked = state.moving.parked.remove(&id)?;
-        let Stage::Waits(mut moved) = parked.stage else {
+        let Stage::Waits(moved) = parked.stage else {
             return None;
         };
         let (ticket, opened) = (parked.ticket, moved.place.opened());
-        let restored = (moved.contents.rewind().map_err(Into::into)).and_then(|()| {
-            self.open_parked_with(
-                state,
-                id,
-                &ticket,
-                moved.contents,
-                Some((moved.place, moved.leased)),
-            )
-        });
+        let place = Some((moved.place, moved.leased));
+        let restored = self.open_parked_with(state, id, &ticket, moved.contents, place);
         let worker = restored.map_err(|error| error.to_string());
         let worker = worker.and_then(|()| {
             state
@@ -484,6 +503,13 @@ impl Workers {
                 Err(Verdict::UnknownSession)
             }
         })
+    }
+}
+
+impl Served {
+    fn is_in(&self, lease: LeaseId) -> bool {
+        let place = self.place.as_ref();
+        place.is_some_and(|place| place.lease() == lease)
     }
 }
 
@@ -502,10 +528,16 @@ fn why_never(served: &Served) -> Option<&'static str> {
     }
 }
 
-fn contents_file(directory: Option<&ParkedSessions>) -> io::Result<File> {
-    match directory {
-        Some(files) => files.nameless(),
-        None => Ok(rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?.into()),
+/// Makes the files for contents of sessions, without names. May wait for a disk.
+#[derive(Clone)]
+pub(in super::super) struct ContentsFiles(Option<ParkedSessions>);
+
+impl ContentsFiles {
+    pub(in super::super) fn make(&self) -> io::Result<File> {
+        match &self.0 {
+            Some(files) => files.nameless(),
+            None => Ok(rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?.into()),
+        }
     }
 }
 

@@ -3,11 +3,11 @@
 //!
 //! Only a session with a process of its own is parked, whose client waits for the daemon, outside of a lease and not on
 //! a device in exclusive mode. Invariant: a session that is parked is in the table of parked ones from the end of its
-//! worker on, so its client is never told that nobody knows it.
+//! worker on, so its client is never told that nobody knows it. Files are made, written and removed on threads that may wait
+//! for a disk, and not under the table's lock. Only the file of a client that comes back is opened under it.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Introduction, Verdict};
 use causeway_proto::version::WireVersion;
 
+use super::super::contents::{Contents, later};
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Asked;
 use super::{ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState};
@@ -30,37 +31,36 @@ pub(super) struct Parked {
     sessions: HashMap<SessionId, Ticket>,
     /// What sessions are assigned that this daemon parks.
     template: Option<Assignment>,
+    /// The sessions to write for the next daemon.
+    unwritten: Vec<(SessionId, Ticket)>,
+    /// Number of sessions that are being written.
+    writing: usize,
 }
 
 impl Parked {
     /// Takes a session whose worker has ended. Returns whether the worker has parked it. `reason`: why it has ended
     /// otherwise.
     pub(super) fn takes(&mut self, id: SessionId, served: &Served, reason: &str) -> bool {
-        let Some(files) = &self.files else {
+        if self.files.is_none() {
+            return false;
+        }
+        let Some(ticket) = self.ticket(id, served, reason) else {
+            if !served.restart.is_zero() {
+                self.discard(id);
+            }
             return false;
         };
-        let kept = self.ticket(id, served, reason).and_then(|ticket| {
-            match files.keep(&id, &ticket) {
-                Ok(()) => Some(ticket),
-                Err(error) => {
-                    tracing::error!(%error, session = ?id, "cannot write a session for the next daemon");
-                    None
-                }
-            }
-        });
-        match kept {
-            Some(ticket) if ticket.lost.is_none() => {
-                self.sessions.insert(id, ticket);
-                true
-            }
-            Some(_) => false,
-            None => {
-                if !served.restart.is_zero() {
-                    files.discard(&id);
-                }
-                false
-            }
+        let is_parked = ticket.lost.is_none();
+        if is_parked {
+            self.sessions.insert(id, ticket.clone());
         }
+        self.unwritten.push((id, ticket));
+        is_parked
+    }
+
+    /// Whether all sessions are written that were parked.
+    pub(super) fn is_written(&self) -> bool {
+        self.unwritten.is_empty() && self.writing == 0
     }
 
     // Returns what the next daemon has to know of a session that is parked, or that this daemon has ended.
@@ -88,6 +88,13 @@ impl Parked {
     /// Sets what sessions are assigned that this daemon parks.
     pub(super) fn template(&mut self, template: Assignment) {
         self.template = Some(template);
+    }
+
+    /// Removes the files of a session that is over.
+    fn discard(&self, id: SessionId) {
+        if let Some(files) = self.files.clone() {
+            later(move || files.discard(&id));
+        }
     }
 
     /// Finds the session that a connection names.
@@ -135,23 +142,66 @@ impl Workers {
     }
 
     /// Asks the workers of all sessions that can be parked to do that.
-    pub(in super::super) fn park_all(&self) {
+    pub(in super::super) async fn park_all(&self) {
         let template = self.assignment(None);
-        let mut state = self.0.state.lock();
-        let Some(files) = state.parked.files.clone() else {
-            return;
+        let (files, parkable) = {
+            let mut state = self.0.state.lock();
+            let Some(files) = state.parked.files.clone() else {
+                return;
+            };
+            state.parked.template = Some(template);
+            let parkable = state.sessions.iter();
+            let parkable = parkable.filter(|(_, of)| !of.restart.is_zero());
+            let parkable: Vec<_> = parkable
+                .map(|(id, of)| (*id, Arc::clone(&of.worker)))
+                .collect();
+            (files, parkable)
         };
-        state.parked.template = Some(template);
-        let parkable = state
-            .sessions
-            .iter()
-            .filter(|(_, of)| !of.restart.is_zero());
-        for (id, served) in parkable {
-            let asked =
-                (files.contents(id)).and_then(|contents| served.worker.park(contents.into()));
-            if let Err(error) = asked {
-                (served.worker).cannot_park(format!("its files cannot be made: {error}"));
+        let asking = tokio::task::spawn_blocking(move || {
+            for (id, worker) in parkable {
+                let asked = files.contents(&id);
+                let asked = asked.and_then(|contents| worker.park(contents.into()));
+                if let Err(error) = asked {
+                    worker.cannot_park(format!("its files cannot be made: {error}"));
+                }
             }
+        });
+        if let Err(error) = asking.await {
+            tracing::error!(%error, "the sessions cannot be parked");
+        }
+    }
+
+    /// Writes the sessions that were parked for the next daemon.
+    pub(super) fn write_parked(&self) {
+        let (files, unwritten) = {
+            let mut state = self.0.state.lock();
+            let unwritten = std::mem::take(&mut state.parked.unwritten);
+            state.parked.writing += unwritten.len();
+            (state.parked.files.clone(), unwritten)
+        };
+        let Some(files) = files else { return };
+        for (id, ticket) in unwritten {
+            let (workers, files) = (self.clone(), files.clone());
+            tokio::task::spawn_blocking(move || {
+                let kept = files.keep(&id, &ticket);
+                if let Err(error) = &kept {
+                    tracing::error!(%error, session = ?id, "cannot write a session for the next daemon");
+                    files.discard(&id);
+                }
+                let mut state = workers.0.state.lock();
+                state.parked.writing -= 1;
+                if let Err(error) = kept
+                    && state.parked.sessions.remove(&id).is_some()
+                {
+                    state.refuse(
+                        id,
+                        &ticket,
+                        format!("the session cannot be written: {error}"),
+                    );
+                }
+                drop(state);
+                workers.0.reaped.notify_waiters();
+            });
         }
     }
 
@@ -217,7 +267,7 @@ impl Workers {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
         let files = state.parked.files.clone().ok_or_else(missing)?;
         let contents = files.take(&id)?;
-        self.open_parked_with(state, id, ticket, contents, None)
+        self.open_parked_with(state, id, ticket, contents.into(), None)
     }
 
     /// Opens a parked session with these contents, in the lease in which it has a place.
@@ -226,7 +276,7 @@ impl Workers {
         state: &mut WorkersState,
         id: SessionId,
         ticket: &Ticket,
-        contents: File,
+        contents: Contents,
         place: Option<(Place, Vec<Leased>)>,
     ) -> Result<(), NotOpened> {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -277,9 +327,8 @@ impl Workers {
         };
         let admitted = self.admit(&opening, assignment)?;
         let worker = self.assign(state, &admitted.message)?;
-        worker.send(&ToWorker::Restore {
-            contents: contents.into(),
-        })?;
+        let contents = contents.at_the_start()?;
+        worker.send(&ToWorker::Restore { contents })?;
         let user = opening.owner.user.as_deref();
         tracing::info!(session = ?id, user, worker = worker.serial, "parked session opened");
         state.enter(opening, admitted, worker);
@@ -292,9 +341,7 @@ impl WorkersState {
     /// Gives up a session of a daemon before. Its client is told why, if it asks.
     pub(super) fn refuse(&mut self, id: SessionId, ticket: &Ticket, reason: String) {
         tracing::warn!(session = ?id, reason, "a session of a daemon before this one cannot go on");
-        if let Some(files) = &self.parked.files {
-            files.discard(&id);
-        }
+        self.parked.discard(id);
         if let Some(assignment) = ticket.assignment() {
             self.ended
                 .add(id, assignment.secret, reason, Instant::now());

@@ -29,12 +29,21 @@ impl Workers {
     }
 
     /// Asks the workers of the sessions with these places in leases to leave, and to report the reason to
-    /// their clients.
-    pub(in super::super) fn end_places(&self, places: &[PlaceNumber], reason: &str) {
+    /// their clients. `is_over`: the leases have ended at all nodes.
+    pub(in super::super) fn end_places(
+        &self,
+        places: &[PlaceNumber],
+        reason: &str,
+        is_over: bool,
+    ) {
         let mut state = self.0.state.lock();
-        let ended = state.moving.end_places(places);
-        for (id, ticket, _) in &ended {
+        let ended = state.moving.end_places(places, is_over);
+        for (id, ticket) in &ended.over {
             state.refuse(*id, ticket, reason.to_owned());
+        }
+        for (id, since) in &ended.left {
+            tracing::info!(session = ?id, "another node has the session, whose place here ends");
+            self.forget_later(*id, *since);
         }
         for served in state.sessions.values() {
             let number = served.place.as_ref().map(Place::number);
@@ -81,12 +90,14 @@ impl Workers {
 
     /// Waits until no session is left.
     pub(in super::super) async fn no_session(&self) {
-        self.until(|state| state.sessions.is_empty()).await;
+        self.until(|state| state.sessions.is_empty() && state.parked.is_written())
+            .await;
     }
 
     /// Waits until no worker is left.
     pub(in super::super) async fn no_worker(&self) {
-        self.until(|state| state.alive.is_empty()).await;
+        self.until(|state| state.alive.is_empty() && state.parked.is_written())
+            .await;
     }
 
     /// Waits until the builds of the sessions that have ended are stored, `limit` at most.

@@ -237,7 +237,7 @@ fn prove(
     let mut word = ClientWord::default();
     let claim = |of: &ClientWord| {
         word = *of;
-        stage.claim(preamble, of.generation)
+        stage.claim(preamble, of)
     };
     let place = proof::prove(&line, &assignment.secret, bytes, deadline, claim)?;
     let connection = proof::connection(line, preamble, assignment.heartbeat_limit)?;

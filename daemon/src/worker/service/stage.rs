@@ -521,17 +521,21 @@ impl Stage {
     }
 
     /// Claims the place for a connection that has proved the secret. Takes it from the connection before, which is
-    /// shut down. `generation` is the client's, of its lanes. Returns how much of what the client sends for this place
-    /// the session has, too, or for heartbeats the incarnation.
+    /// shut down. `word` is the client's. Returns how much of what the client sends for this place the session has, too, or
+    /// for heartbeats the incarnation.
     pub(super) fn claim(
         self: &Arc<Self>,
         preamble: &Introduction,
-        generation: u64,
+        word: &ClientWord,
     ) -> Result<(Claimed, u64), Verdict> {
+        // The client's heartbeat connection leads to a worker that has ended since.
+        if word.worker != 0 && word.worker != self.incarnation {
+            return Err(Verdict::OtherWorker);
+        }
         let (place, number, was_taken, session) = {
             let mut state = self.state.lock();
             let place = place(&state, preamble)?;
-            if place.is_of_lane() && !state.has_lanes_of(generation) {
+            if place.is_of_lane() && !state.has_lanes_of(word.generation) {
                 return Err(Verdict::TooMany);
             }
             let (number, was_taken) = place.take(&mut state, preamble);
@@ -568,7 +572,7 @@ impl Stage {
             _ => 0,
         };
         if matches!(place, Place::Commands) && position & WANTS_RECORD != 0 {
-            self.state.lock().generation = Some(generation);
+            self.state.lock().generation = Some(word.generation);
         }
         Ok((claimed, position))
     }
@@ -620,6 +624,13 @@ mod tests {
         keep: Duration::from_secs(600),
     };
 
+    const ANY: ClientWord = ClientWord {
+        position: 0,
+        origin: None,
+        generation: 0,
+        worker: 0,
+    };
+
     pub(super) fn stage() -> Arc<Stage> {
         assigned(Assignment::of_test(SessionId([1; 16])))
     }
@@ -669,7 +680,7 @@ mod tests {
             (preamble(Purpose::Peer, 0), Err(Verdict::Malformed)),
         ] {
             assert_eq!(stage.has_place(&preamble), expected, "{preamble:?}");
-            let claimed = stage.claim(&preamble, 0).map(|(claimed, _)| {
+            let claimed = stage.claim(&preamble, &ANY).map(|(claimed, _)| {
                 let _ = claimed.keep();
             });
             assert_eq!(claimed, expected, "{preamble:?}");
@@ -684,7 +695,8 @@ mod tests {
         });
         let lane = preamble(Purpose::Bulk, 0);
         let claim = |preamble: &Introduction, generation| {
-            let claimed = stage.claim(preamble, generation);
+            let word = ClientWord { generation, ..ANY };
+            let claimed = stage.claim(preamble, &word);
             claimed.map(|(claimed, position)| {
                 let _ = claimed.keep();
                 position
@@ -700,10 +712,28 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_for_another_worker_takes_no_place() {
+        let stage = resumed();
+        let (heartbeat, own) = stage.claim(&preamble(Purpose::Heartbeat, 0), &ANY).unwrap();
+        let _ = heartbeat.keep();
+        let commands = preamble(Purpose::Commands, 0);
+        let claim = |worker| {
+            let claimed = stage.claim(&commands, &ClientWord { worker, ..ANY });
+            claimed.map(|(claimed, _)| {
+                let _ = claimed.keep();
+            })
+        };
+        assert_eq!(claim(own.wrapping_add(2)), Err(Verdict::OtherWorker));
+        assert!(stage.awaits_commands());
+        assert_eq!(claim(own), Ok(()));
+        assert!(!stage.awaits_commands());
+    }
+
+    #[test]
     fn a_place_that_was_not_used_is_free_again() {
         let stage = stage();
         for preamble in [preamble(Purpose::Commands, 0), preamble(Purpose::Bulk, 1)] {
-            drop(stage.claim(&preamble, 0));
+            drop(stage.claim(&preamble, &ANY));
             assert_eq!(stage.has_place(&preamble), Ok(()));
         }
     }
@@ -714,10 +744,10 @@ mod tests {
         let heartbeat = preamble(Purpose::Heartbeat, 0);
         let (near, _far) = UnixStream::pair().unwrap();
         let socket = TcpStream::from(OwnedFd::from(near));
-        let (number, _) = stage.claim(&heartbeat, 0).unwrap().0.keep();
+        let (number, _) = stage.claim(&heartbeat, &ANY).unwrap().0.keep();
         assert!(stage.show_client(Line::Heartbeat, number, &socket, &ClientWord::default()));
         let begun = Instant::now();
-        drop(stage.claim(&heartbeat, 0));
+        drop(stage.claim(&heartbeat, &ANY));
         let deadline = stage.state.lock().presence.deadline();
         assert!(deadline.is_some_and(|deadline| deadline >= begun + AWAY.resume));
         stage.close();
@@ -727,8 +757,8 @@ mod tests {
     fn a_later_connection_keeps_the_place_of_one_that_broke() {
         let stage = resumed();
         let commands = preamble(Purpose::Commands, 0);
-        let (first, _) = stage.claim(&commands, 0).unwrap();
-        let (second, _) = stage.claim(&commands, 0).unwrap();
+        let (first, _) = stage.claim(&commands, &ANY).unwrap();
+        let (second, _) = stage.claim(&commands, &ANY).unwrap();
         drop(first);
         assert!(!stage.awaits_commands());
         let _ = second.keep();

@@ -128,8 +128,13 @@ impl World {
                 outcome,
             } => self.reduced(lease, node, outcome),
             Action::Move {
-                node, lease, epoch, ..
-            } => self.send(node, ToNode::Move(lease, epoch)),
+                node,
+                lease,
+                epoch,
+                target,
+                ..
+            } => self.send(node, ToNode::Move(lease, epoch, target.epoch)),
+            Action::Stay { node, epoch, .. } => self.send(node, ToNode::Stay(epoch)),
             Action::Moved {
                 lease,
                 from,

@@ -123,6 +123,47 @@ fn a_target_that_is_lost_or_takes_nothing_is_replaced_by_another() {
 }
 
 #[test]
+fn sessions_that_a_lost_target_has_taken_go_on_at_their_node() {
+    let mut world = gpus(&[1, 1]);
+    let lease = world.lease(false);
+    let from = world.node_of(lease);
+    world.migrate(world.at(from), None);
+    let [(_, Departure::Moves(target))] = world.manager.leaving(from)[..] else {
+        panic!("the lease moves");
+    };
+    let (source, target) = (world.at(from), world.at(target));
+    let has_sent = |world: &World| {
+        world.nodes[source]
+            .serving
+            .values()
+            .any(|of| of.sent.is_some())
+    };
+    // The target serves its grant and has taken the sessions. The manager has not heard of it.
+    while !has_sent(&world) {
+        world.deliver_to_node(target);
+        world.deliver_to_manager(target);
+        world.deliver_to_node(source);
+    }
+    let mut restarted = world.clone();
+    world.lose(target);
+    restarted.restart();
+    for at in [source, target] {
+        restarted.join(at);
+    }
+    for world in [&mut world, &mut restarted] {
+        world.deliver_all();
+        assert!(world.holds(lease) && world.node_of(lease) == from);
+        assert!(!has_sent(world));
+    }
+    restarted.check_in_the_end();
+    // ---- another attempt
+    world.join(target);
+    world.deliver_all();
+    assert_eq!(world.node_of(lease), world.nodes[target].id);
+    world.check_in_the_end();
+}
+
+#[test]
 fn leases_of_several_nodes_stay_and_released_ones_do_not_move() {
     let mut world = gpus(&[1, 1, 2]);
     let lease = world.ask(0, "2; spread", None);

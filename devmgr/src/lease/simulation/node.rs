@@ -13,7 +13,8 @@ pub(super) enum ToNode {
     Drain(bool),
     Grant(Grant),
     Withdraw(LeaseId, Epoch),
-    Move(LeaseId, Epoch),
+    Move(LeaseId, Epoch, Epoch),
+    Stay(Epoch),
 }
 
 /// A connection, with its messages in flight.
@@ -30,6 +31,8 @@ pub(super) struct Served {
     pub(super) units: Vec<Unit>,
     pub(super) ends: Option<Time>,
     pub(super) sessions: u32,
+    /// The grant of the node that has taken the sessions, which wait here for the end of this grant.
+    pub(super) sent: Option<Epoch>,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -73,7 +76,15 @@ impl SimNode {
     }
 
     pub(super) fn hello(&mut self) -> Joined {
-        self.link = Some(Link::default());
+        let sent = self.serving.iter();
+        let sent = sent.filter_map(|(epoch, of)| {
+            let word = self.word(of.lease, *epoch);
+            Some(Event::MoveEnded(word, of.sent?, MoveResult::Moved))
+        });
+        self.link = Some(Link {
+            to_manager: sent.collect(),
+            ..Link::default()
+        });
         let running = self.serving.iter().map(|(epoch, of)| ServedGrant {
             lease: of.lease,
             epoch: *epoch,
@@ -166,13 +177,25 @@ impl SimNode {
                 None
             }
             // The old node's sessions move if it still has the lease. A node refuses, or cannot reach the other one.
-            ToNode::Move(lease, epoch) => {
-                let result = match (self.serving.contains_key(&epoch), epoch.0 % 3) {
-                    (true, 0) => MoveResult::NotTaken("no way".to_owned()),
-                    (true, _) => MoveResult::Moved,
-                    (false, _) => MoveResult::Stays("no such lease".to_owned()),
+            ToNode::Move(lease, epoch, target) => {
+                let result = match (self.serving.get_mut(&epoch), epoch.0 % 3) {
+                    (Some(served), 0) => {
+                        served.sent = None;
+                        MoveResult::NotTaken("no way".to_owned())
+                    }
+                    (Some(served), _) => {
+                        served.sent = Some(target);
+                        MoveResult::Moved
+                    }
+                    (None, _) => MoveResult::Stays("no such lease".to_owned()),
                 };
-                self.report(Event::MoveEnded(self.word(lease, epoch), result));
+                self.report(Event::MoveEnded(self.word(lease, epoch), target, result));
+                None
+            }
+            ToNode::Stay(epoch) => {
+                if let Some(served) = self.serving.get_mut(&epoch) {
+                    served.sent = None;
+                }
                 None
             }
             ToNode::Grant(grant) => self.grant(grant, now),
@@ -203,6 +226,7 @@ impl SimNode {
                 units,
                 ends: grant.limit.map(|limit| now.after(limit)),
                 sessions: 0,
+                sent: None,
             };
             self.serving.insert(grant.epoch, served);
         }

@@ -329,7 +329,7 @@ impl SeveralWorld {
             Action::Ended { lease, reason, .. } => {
                 self.tell(at, term, lease, &Outcome::Ended(reason));
             }
-            Action::Move { .. } | Action::Moved { .. } => {
+            Action::Move { .. } | Action::Stay { .. } | Action::Moved { .. } => {
                 unreachable!("no node of this world is drained with a move")
             }
         }
@@ -517,6 +517,7 @@ fn takes(action: &Action) -> bool {
         | Action::Ended { .. }
         | Action::Reduced { .. }
         | Action::Move { .. }
+        | Action::Stay { .. }
         | Action::Moved { .. } => true,
         Action::Tell { outcome, .. } => matches!(
             outcome,

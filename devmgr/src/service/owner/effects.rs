@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use causeway_proto::manager::{Drain, Granted as SignedGrant, Move, ToNode, Welcome, to_node};
+use causeway_proto::manager::{
+    Drain, Granted as SignedGrant, Move, Stay, ToNode, Welcome, to_node,
+};
 use causeway_proto::version::WireVersion;
 
 use super::super::input::{Answer, News};
@@ -80,6 +82,7 @@ impl Owner {
                 target,
                 within,
             } => {
+                let target_epoch = target.epoch.0;
                 let target = self.sign(lease, &target, false);
                 tracing::info!(?lease, ?node, epoch = epoch.0, to = ?target.nodes.first().map(|of| &of.name), "move");
                 let word = Move {
@@ -88,8 +91,17 @@ impl Owner {
                     target: target.nodes.into_iter().next(),
                     credential: target.signed_lease,
                     within_ms: within.0,
+                    target_epoch,
                 };
                 self.send(node, to_node::Message::Move(word));
+            }
+            Action::Stay { node, lease, epoch } => {
+                tracing::info!(?lease, ?node, epoch = epoch.0, "stay");
+                let word = Stay {
+                    lease_id: lease.0.to_vec().into(),
+                    epoch: epoch.0,
+                };
+                self.send(node, to_node::Message::Stay(word));
             }
             Action::Moved {
                 lease,

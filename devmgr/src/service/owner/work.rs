@@ -77,6 +77,8 @@ impl Effect {
                 | Action::Reduced { .. }
                 // The node that the sessions leave serves them no longer.
                 | Action::Move { .. }
+                // Nor does the node that has taken them.
+                | Action::Stay { .. }
                 | Action::Moved { .. },
             ) => true,
             Effect::Act(Action::Tell { outcome, .. }) | Effect::Answer(_, _, outcome) => matches!(
@@ -98,7 +100,9 @@ impl Effect {
                 [Some(Words(grant.node)), Some(Lease(grant.lease))]
             }
             Effect::Act(
-                Action::Withdraw { node, lease, .. } | Action::Move { node, lease, .. },
+                Action::Withdraw { node, lease, .. }
+                | Action::Move { node, lease, .. }
+                | Action::Stay { node, lease, .. },
             ) => [Some(Words(*node)), Some(Lease(*lease))],
             Effect::Act(
                 Action::Tell { lease, .. }
@@ -125,7 +129,9 @@ impl Effect {
                 Some(Epochs),
             ],
             Effect::Act(
-                Action::Withdraw { node, lease, .. } | Action::Move { node, lease, .. },
+                Action::Withdraw { node, lease, .. }
+                | Action::Move { node, lease, .. }
+                | Action::Stay { node, lease, .. },
             ) => [Some(Node(*node)), Some(Lease(*lease)), None],
             Effect::Act(Action::Drain { node, .. }) => [Some(Node(*node)), None, None],
             other => {

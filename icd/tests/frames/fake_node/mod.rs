@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -122,10 +122,14 @@ struct Shared {
     isolated: AtomicBool,
     lanes_asked: AtomicUsize,
     heartbeats_asked: AtomicUsize,
+    /// Whether new heartbeat connections wait for their greeting.
+    holds_heartbeats: (Mutex<bool>, Condvar),
     /// Number of the last command that the worker has, for the next connection.
     position: AtomicU64,
-    /// The number of the worker, for the next heartbeat connection.
+    /// The number of the worker, for the next connections.
     incarnation: AtomicU64,
+    /// The number of the worker that takes the place of the present one after its next heartbeat connection; 0: none.
+    successor: AtomicU64,
     /// The verdict on new connections.
     verdict: Mutex<Verdict>,
     /// Number of command connections that the node closes without an answer, beginning with the next one.
@@ -159,8 +163,10 @@ impl FakeNode {
             isolated: AtomicBool::new(false),
             lanes_asked: AtomicUsize::new(0),
             heartbeats_asked: AtomicUsize::new(0),
+            holds_heartbeats: Default::default(),
             position: AtomicU64::new(0),
             incarnation: AtomicU64::new(1),
+            successor: AtomicU64::new(0),
             verdict: Mutex::new(Verdict::Welcome),
             closed_commands: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
@@ -284,6 +290,11 @@ impl FakeNode {
         self.shared.incarnation.store(number, Ordering::SeqCst);
     }
 
+    /// Has the worker die once the client has its next heartbeat connection. The worker with this number takes its place.
+    pub fn die_after_heartbeat(&self, successor: u64) {
+        self.shared.successor.store(successor, Ordering::SeqCst);
+    }
+
     /// Forgets the session, for this reason.
     pub fn forget_session(&self, reason: &str) {
         *self.shared.end.lock().unwrap() = Some(reason.to_owned());
@@ -318,6 +329,18 @@ impl FakeNode {
     /// The client's positions on its command connections so far.
     pub fn positions(&self) -> Vec<u64> {
         self.shared.handled.lock().unwrap().clone()
+    }
+
+    /// Number of heartbeat connections so far.
+    pub fn heartbeats_asked(&self) -> usize {
+        self.shared.heartbeats_asked.load(Ordering::SeqCst)
+    }
+
+    /// Lets new heartbeat connections wait for their greeting, or greets all.
+    pub fn hold_heartbeats(&self, holds: bool) {
+        let (held, changed) = &self.shared.holds_heartbeats;
+        *held.lock().unwrap() = holds;
+        changed.notify_all();
     }
 
     /// Starts the heartbeats again.
@@ -415,6 +438,15 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     let mut bytes = [0; PREAMBLE];
     stream.read_exact(&mut bytes).unwrap();
     let preamble = Preamble::decode(&bytes).unwrap();
+    if preamble.purpose == Purpose::Heartbeat {
+        let before = shared.heartbeats_asked.fetch_add(1, Ordering::SeqCst);
+        if before < shared.faults.closed_heartbeats {
+            return;
+        }
+        let (held, changed) = &shared.holds_heartbeats;
+        let greeted = changed.wait_timeout_while(held.lock().unwrap(), PATIENCE, |held| *held);
+        drop(greeted.unwrap());
+    }
     if shared.faults.verdict != Verdict::Welcome {
         stream
             .write_all(&Greeting::refusal(shared.faults.verdict).encode())
@@ -431,12 +463,6 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     if preamble.purpose == Purpose::Bulk {
         let before = shared.lanes_asked.fetch_add(1, Ordering::SeqCst);
         if before < shared.faults.closed_lanes {
-            return;
-        }
-    }
-    if preamble.purpose == Purpose::Heartbeat {
-        let before = shared.heartbeats_asked.fetch_add(1, Ordering::SeqCst);
-        if before < shared.faults.closed_heartbeats {
             return;
         }
     }
@@ -458,7 +484,13 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     }
     let proof = check_client_proof(&SessionSecret(SECRET), &bytes, &greeting.nonce, &client);
     let word = proof.expect("the client knows the secret");
+    if ![0, shared.incarnation.load(Ordering::SeqCst)].contains(&word.worker) {
+        let refusal = Greeting::refusal(Verdict::OtherWorker);
+        stream.write_all(&refusal.encode()).unwrap();
+        return;
+    }
     let mut position = 0;
+    let mut dies = false;
     if preamble.purpose == Purpose::Bulk {
         let [own, claimed] = [0, 1].map(|of| &shared.positions[of][usize::from(preamble.lane)]);
         claimed.store(word.position, Ordering::SeqCst);
@@ -470,6 +502,11 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     }
     if preamble.purpose == Purpose::Heartbeat {
         position = shared.incarnation.load(Ordering::SeqCst);
+        let successor = shared.successor.swap(0, Ordering::SeqCst);
+        dies = successor != 0;
+        if dies {
+            shared.incarnation.store(successor, Ordering::SeqCst);
+        }
     }
     let proof = if shared.faults.impostor {
         [0; WORKER_PROOF]
@@ -483,6 +520,9 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
         )
     };
     stream.write_all(&proof).unwrap();
+    if dies {
+        return;
+    }
     if preamble.purpose == Purpose::Heartbeat {
         beat(stream, shared);
     } else {

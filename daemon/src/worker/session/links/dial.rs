@@ -323,6 +323,7 @@ pub(super) fn again(
                 position: of.after.position + 1,
                 generation: of.generation,
                 origin: None,
+                ..ClientWord::default()
             },
             continues: true,
         };
