@@ -47,7 +47,7 @@ function shares(nodes) {
   return nodes.map((of) => `${nodeName(of.node, of.name)}: ${units(of.units).join(", ")}`).join("; ");
 }
 
-// Contents of cells: a text, or an object with `text` and one of `sign`, `bar`, `line`, `title`.
+// Contents of cells: a text, or an object with `text` and one of `sign`, `bar`, `line`, `link`, `title`.
 
 const sign = (kind, text) => ({ sign: kind, text });
 
@@ -171,7 +171,7 @@ const LISTS = {
     detail: (all) => (all.managers.problem ? asOf(all.managers) : `term ${all.managers.term}, ${all.managers.store}`),
     says: (all) => (all.managers.problem ? `${asOf(all.managers)} (${all.managers.problem})` : ""),
     columns: [
-      plain("Manager", (of) => of.address),
+      plain("Manager", (of) => ({ text: of.address, link: elsewhere(of.dashboard)?.href }), (of) => of.address),
       plain("Role", (of) => (of.role === "leader" ? sign("good", of.role) : sign("idle", of.role)), (of) => of.role),
       figure("Since", (of) => age(of.since_unix_ms), (of) => -of.since_unix_ms),
       plain("Version", (of) => of.version),
@@ -241,8 +241,9 @@ function fill(cell, content) {
   const key = JSON.stringify(of);
   if (cell.shown === key) return;
   cell.shown = key;
-  const text = document.createElement("span");
+  const text = document.createElement(of.link ? "a" : "span");
   text.textContent = of.text;
+  if (of.link) text.href = of.link;
   if (of.title) text.title = of.title;
   if (of.sign) text.className = `sign ${of.sign}`;
   const parts = [text];

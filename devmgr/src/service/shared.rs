@@ -209,6 +209,7 @@ fn state(of: Registration, leader: &str) -> pb::ManagerState {
         version: of.version,
         schema: of.schema,
         problem: of.problem,
+        dashboard: of.dashboard,
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::process::{AT_MOST, DASHBOARD};
 use super::super::real_node::{Daemon, library};
+use super::super::several::Several;
 use super::super::tool::{Secured, Tool};
 use super::browser::Browser;
 
@@ -345,4 +346,35 @@ async fn the_manager_goes_and_comes_back(browser: &Browser, site: &mut Site) {
                 document.querySelector('#link').textContent == 'Live'";
     browser.until(back).await;
     rows(browser, "leases", 2).await;
+}
+
+#[tokio::test]
+async fn the_page_of_the_leader_links_to_the_other_manager() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let Some(several) = Several::configured(DASHBOARD, &[], 1, 2).await else {
+        return;
+    };
+    let (leader, _) = several.leader().await;
+    let url = |at: usize| format!("http://{}/", several.managers[at].dashboard());
+    browser.go(&format!("{}#managers", url(leader))).await;
+    browser
+        .until("return document.querySelectorAll('#rows tr').length == 2")
+        .await;
+    let links = "return [...document.querySelectorAll('#rows a')].map((link) => [link.textContent, link.href])";
+    let links = browser.run(links).await;
+    // The page does not link to itself.
+    let standby = 1 - leader;
+    let address = several.managers[standby].address.to_string();
+    assert_eq!(links, serde_json::json!([[address, url(standby)]]));
+    // The standby's dashboard leads back to the leader.
+    browser
+        .run("document.querySelector('#rows a').click()")
+        .await;
+    let back = format!(
+        "return location.href.startsWith('{}') && document.querySelector('#link')?.textContent == 'Live'",
+        url(leader)
+    );
+    browser.until(&back).await;
 }

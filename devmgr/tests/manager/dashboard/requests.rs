@@ -431,7 +431,12 @@ async fn a_standby_names_the_leaders_dashboard_also_after_a_failover() {
     );
     let mut events = Events::open(clear(dashboard(&several, leader)).await, "").await;
     let first = events.expect("snapshot").await;
-    assert_eq!(first["managers"]["managers"].as_object().unwrap().len(), 2);
+    let managers = first["managers"]["managers"].as_object().unwrap();
+    assert_eq!(managers.len(), 2);
+    for at in [leader, standby] {
+        let address = several.managers[at].address.to_string();
+        assert_eq!(managers[&address]["dashboard"], url(&several, at));
+    }
     assert_eq!(first["managers"]["members"].as_object().unwrap().len(), 1);
     several.managers[leader].kill();
     // Until the successor serves, it names no dashboard of its own, to which its page would lead forever.
