@@ -1,6 +1,6 @@
 // The dashboard's page: follows the snapshots of the device manager, and shows one list at a time.
 //
-// A snapshot is one object; changes to it come as RFC 7396 says. All text reaches the page by `textContent`, so that no
+// The view of traces is that of `trace_view.js`. A snapshot is one object; changes to it come as RFC 7396 says. All text reaches the page by `textContent`, so that no
 // name can become markup. Only the rows that are visible exist as elements.
 "use strict";
 
@@ -180,6 +180,9 @@ const LISTS = {
   },
 };
 
+// The one view that is no list.
+LISTS.trace = { title: "Trace", detail: () => traceView.file() || "of a program" };
+
 const MEMBERS = {
   title: "Members of etcd",
   columns: [
@@ -197,7 +200,7 @@ const MEMBERS = {
 function lists() {
   const all = page.all;
   const names = all.nodes ? ["devices", "nodes", "leases", "queue"] : ["leases", "queue", "kinds"];
-  return all.managers ? [...names, "managers"] : names;
+  return [...names, ...(all.managers ? ["managers"] : []), "trace"];
 }
 
 // Drawing. Elements are kept, and change only where their content does.
@@ -376,8 +379,8 @@ function drawViews() {
   }
   names.forEach((name, at) => {
     const [link, list] = [nav.children[at], LISTS[name]];
-    const total = list.total?.(page.all) ?? Object.keys(list.rows()).length;
-    const texts = [count(total, list.one, list.many), list.detail(page.all)];
+    const total = list.total?.(page.all) ?? Object.keys(list.rows?.() ?? {}).length;
+    const texts = [list.rows ? count(total, list.one, list.many) : list.title, list.detail(page.all)];
     [...link.children].forEach((place, part) => {
       if (place.textContent !== texts[part]) place.textContent = texts[part];
     });
@@ -395,7 +398,13 @@ function draw() {
   page.names = new Map();
   for (const node of Object.values(page.all.nodes ?? {})) page.names.set(node.name, (page.names.get(node.name) ?? 0) + 1);
   drawViews();
-  drawList();
+  const isTrace = view === "trace";
+  by("list").hidden = isTrace;
+  if (by("tracing").hidden === isTrace) {
+    by("tracing").hidden = !isTrace;
+    traceView.repaint();
+  }
+  if (!isTrace) drawList();
   document.title = `${LISTS[view].title} - Causeway`;
 }
 
@@ -549,6 +558,7 @@ function begin() {
     lose("The device manager has sent nothing for 6 s. This page tries again each second.");
     retry(0);
   }, 1000);
+  traceView.begin();
   connect();
 }
 

@@ -6,3 +6,4 @@ mod crowd;
 mod page;
 mod pictures;
 mod requests;
+mod trace;

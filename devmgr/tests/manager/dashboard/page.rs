@@ -173,7 +173,7 @@ async fn the_page_shows_what_the_tool_shows_and_to_each_their_own() {
         "another user's name"
     );
     let views = "return [...document.querySelectorAll('nav a')].map((link) => link.hash).join(' ')";
-    assert_eq!(browser.run(views).await, "#leases #queue #kinds");
+    assert_eq!(browser.run(views).await, "#leases #queue #kinds #trace");
     let kinds = rows(&browser, "kinds", 1).await;
     assert_eq!(
         (&kinds[0]["Number"], &kinds[0]["Free"]),

@@ -223,6 +223,8 @@ async fn each_answer_has_the_policy_and_the_files_are_public() {
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
         ("/page.js", "text/javascript; charset=utf-8"),
+        ("/trace_file.js", "text/javascript; charset=utf-8"),
+        ("/trace_view.js", "text/javascript; charset=utf-8"),
         ("/page.css", "text/css; charset=utf-8"),
         ("/icon.svg", "image/svg+xml"),
         ("/sign-in", "text/html; charset=utf-8"),
