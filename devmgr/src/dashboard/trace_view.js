@@ -113,6 +113,7 @@ const traceView = (() => {
   function moved() {
     limit();
     requestPaint();
+    if (!at("tip").hidden && state.under < 0 && state.chosen >= 0) tipOfChosen();
   }
 
   function showAll() {
@@ -190,6 +191,13 @@ const traceView = (() => {
     return low ? `${text.slice(0, low)}…` : "";
   }
 
+  // A label that does not fit keeps its end, which tells apart what waits in a queue and what runs there.
+  function shortened(pen, label, width) {
+    const end = label.slice(-9);
+    if (label.length < 20 || pen.measureText(label).width <= width) return fitted(pen, label, width);
+    return fitted(pen, label.slice(0, -9), width - pen.measureText(end).width) + end;
+  }
+
   function paint() {
     const [width, height] = size();
     const ratio = devicePixelRatio || 1;
@@ -247,7 +255,7 @@ const traceView = (() => {
     pen.fillStyle = ink.dim;
     for (const [tick, step] of ticks()) {
       // All marks have the unit of the step, or that of the view.
-      const [unit, size] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]].find(([, size]) => step >= size / 100) ?? ["ns", 1];
+      const [unit, size] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]].find(([, size]) => step >= size / 10) ?? ["ns", 1];
       if (left(tick) >= gutter()) pen.fillText(`${Number((tick / size).toFixed(2))} ${unit}`, left(tick) + 3, HEAD / 2);
     }
   }
@@ -342,7 +350,7 @@ const traceView = (() => {
       const { label, indent, list } = state.rows[place];
       const x = 6 + Math.min(indent * 10, width / 3);
       pen.fillStyle = list.length ? ink.text : ink.dim;
-      if (label) pen.fillText(fitted(pen, label, width - x - 6), x, HEAD + place * ROW + ROW / 2 - state.top);
+      if (label) pen.fillText(shortened(pen, label, width - x - 6), x, HEAD + place * ROW + ROW / 2 - state.top);
     }
   }
 
@@ -363,9 +371,11 @@ const traceView = (() => {
     tip.hidden = slice < 0;
     if (slice < 0) return;
     tip.replaceChildren(...said(slice).map((line) => make("div", line)));
-    const [width, height] = size();
+    const [width] = size();
+    const { top } = canvas().getBoundingClientRect();
+    const isLow = top + y + 16 + tip.offsetHeight > innerHeight;
     tip.style.left = `${Math.max(0, Math.min(x + 12, width - tip.offsetWidth))}px`;
-    tip.style.top = `${y + 16 + tip.offsetHeight > height ? Math.max(0, y - tip.offsetHeight - 8) : y + 16}px`;
+    tip.style.top = `${isLow ? y - tip.offsetHeight - 8 : y + 16}px`;
   }
 
   function hover(slice, x, y) {
@@ -387,7 +397,13 @@ const traceView = (() => {
     const rows = size()[1] - HEAD - ROW;
     if (top < state.top || top > state.top + rows) state.top = top - rows / 2;
     moved();
-    showTip(slice, Math.max(gutter(), left(begin[slice])), HEAD + top - state.top + ROW / 2);
+    tipOfChosen();
+  }
+
+  function tipOfChosen() {
+    const slice = state.chosen;
+    const y = HEAD + state.rowOf[slice].place * ROW - state.top + ROW / 2;
+    showTip(slice, Math.min(Math.max(gutter(), left(state.trace.begin[slice])), size()[0]), Math.max(0, Math.min(y, size()[1])));
   }
 
   // The slice beside the chosen one: in its row, or in the next row that has one about that time.
@@ -486,6 +502,7 @@ const traceView = (() => {
     at("trace-trouble").replaceChildren(...trace.problems.map((problem) => make("div", problem)));
     at("trace-trouble").hidden = !trace.problems.length;
     at("drawing").hidden = !trace.count;
+    canvas().style.height = `${HEAD + (state.rows.length + 1) * ROW}px`;
     choose(-1);
     if (trace.count) showAll();
     else say("");

@@ -1,6 +1,6 @@
 //! The page in a real browser, against `--json` of the tool at the same moment. Skipped where Chromium is missing.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -57,31 +57,34 @@ impl Site {
         format!("https://{}/", self.secured.manager.dashboard())
     }
 
-    /// A user's token.
-    fn token(&self, name: &str) -> String {
-        let file = match name {
-            "admin" => format!("{}.admin-token", self.secured.manager.store().display()),
-            name => self
-                .secured
-                .path(&format!("{name}.token"))
-                .display()
-                .to_string(),
-        };
-        std::fs::read_to_string(file).unwrap().trim().to_owned()
-    }
-
     /// Signs in by the form, by keyboard alone.
     pub(super) async fn sign_in(&self, browser: &Browser, user: &str) {
-        browser.go(&self.url()).await;
-        browser
-            .until("return location.pathname == '/sign-in' && document.activeElement.id == 'token'")
-            .await;
-        browser.keys(&self.token(user)).await;
-        browser.keys(ENTER).await;
-        browser
-            .until("return document.querySelector('#link')?.textContent == 'Live'")
-            .await;
+        sign_in(browser, &self.secured, user).await;
     }
+}
+
+/// Signs in by the form, by keyboard alone.
+pub(super) async fn sign_in(browser: &Browser, secured: &Secured, user: &str) {
+    browser
+        .go(&format!("https://{}/", secured.manager.dashboard()))
+        .await;
+    browser
+        .until("return location.pathname == '/sign-in' && document.activeElement.id == 'token'")
+        .await;
+    browser.keys(&token(secured, user)).await;
+    browser.keys(ENTER).await;
+    browser
+        .until("return document.querySelector('#link')?.textContent == 'Live'")
+        .await;
+}
+
+/// A user's token.
+fn token(secured: &Secured, name: &str) -> String {
+    let file = match name {
+        "admin" => format!("{}.admin-token", secured.manager.store().display()),
+        name => secured.path(&format!("{name}.token")).display().to_string(),
+    };
+    std::fs::read_to_string(file).unwrap().trim().to_owned()
 }
 
 /// Shows a list, and returns its rows once there are as many.
@@ -107,8 +110,12 @@ pub(super) struct Program(Child);
 impl Program {
     pub(super) fn start(tool: &Tool, options: &str) -> Program {
         let mut command = tool.command(&format!("run {options} --request 1 -- cat"));
-        let quiet = command.stdin(Stdio::piped()).stderr(Stdio::null());
-        Program(quiet.spawn().unwrap())
+        Program::started(command.stderr(Stdio::null()))
+    }
+
+    /// Starts a command whose standard input ends with the value.
+    pub(super) fn started(command: &mut Command) -> Program {
+        Program(command.stdin(Stdio::piped()).spawn().unwrap())
     }
 }
 

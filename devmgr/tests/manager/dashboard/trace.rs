@@ -429,6 +429,32 @@ async fn files_that_are_no_whole_trace_say_so() {
     assert_eq!(view.text("trace-trouble").await, "");
 }
 
+#[tokio::test]
+#[ignore = "measures"]
+async fn a_trace_of_the_largest_size_is_drawn() {
+    let Some(view) = View::open().await else {
+        return;
+    };
+    let file = trace(160_000);
+    let path = view.write("large.pftrace", &file);
+    let before = view.browser.busy().await;
+    let begin = std::time::Instant::now();
+    view.shows(&path).await;
+    view.draws(contents(&file).slices().len()).await;
+    let (took, busy) = (begin.elapsed(), view.browser.busy().await - before);
+    let summary = view.text("trace-summary").await;
+    println!(
+        "{} MiB, {summary} Drawn after {took:?}, {busy:.1} s of the page's thread",
+        file.len() >> 20
+    );
+    let frame = "return new Promise((done) => { const from = performance.now(); traceView.repaint(); \
+                 requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - from))); })";
+    println!(
+        "one frame takes {} ms at most",
+        view.browser.run(frame).await
+    );
+}
+
 /// What is compared of a file: each slice, with its further values if they are wanted. A name that a damaged packet did
 /// not bring may be known later, so values of damaged files differ.
 fn slices_of(read: &Contents, has_values: bool) -> Vec<Value> {
