@@ -343,10 +343,10 @@ impl Report {
         if let Some(viewed) = &self.viewed {
             writeln!(
                 f,
-                "{} pages looked at the dashboard: {:.1} events a second each of {} on average, the longest pause of one was {}",
+                "{} pages looked at the dashboard: {:.1} events a second each of {} KiB on average, the longest pause of one was {}",
                 viewed.viewers,
                 viewed.events as f64 / f64::from(viewed.viewers) / viewed.seconds.max(1e-9),
-                mebibytes(viewed.bytes / viewed.events.max(1)),
+                (viewed.bytes / viewed.events.max(1)) >> 10,
                 seconds(viewed.pause),
             )?;
         }
