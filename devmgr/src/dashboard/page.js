@@ -1,7 +1,7 @@
 // The dashboard's page: follows the snapshots of the device manager, and shows one list at a time.
 //
-// The view of traces is that of `trace_view.js`. A snapshot is one object; changes to it come as RFC 7396 says. All text reaches the page by `textContent`, so that no
-// name can become markup. Only the rows that are visible exist as elements.
+// The view of traces is that of `trace_view.js`. A snapshot is one object; changes to it come as RFC 7396 says. All text
+// reaches the page by `textContent`, so that no name can become markup. Only the rows that are visible exist as elements.
 "use strict";
 
 const ROWS = 100; // on one page of a list
@@ -171,7 +171,7 @@ const LISTS = {
     detail: (all) => (all.managers.problem ? asOf(all.managers) : `term ${all.managers.term}, ${all.managers.store}`),
     says: (all) => (all.managers.problem ? `${asOf(all.managers)} (${all.managers.problem})` : ""),
     columns: [
-      plain("Manager", (of) => ({ text: of.address, link: elsewhere(of.dashboard)?.href }), (of) => of.address),
+      plain("Manager", (of) => ({ text: of.address, link: of.role === "leader" ? undefined : elsewhere(of.dashboard)?.href }), (of) => of.address),
       plain("Role", (of) => (of.role === "leader" ? sign("good", of.role) : sign("idle", of.role)), (of) => of.role),
       figure("Since", (of) => age(of.since_unix_ms), (of) => -of.since_unix_ms),
       plain("Version", (of) => of.version),
@@ -507,15 +507,22 @@ function elsewhere(text) {
   return url && /^https?:$/.test(url.protocol) && url.origin !== location.origin ? url : null;
 }
 
+// Whether another page in this one's place would lose a trace that somebody looks at.
+const hasTrace = () => page.view === "trace" && traceView.isInUse();
+
 async function refused(answer) {
-  if (answer.status === 401) return location.replace("/sign-in");
+  if (answer.status === 401) {
+    if (!hasTrace()) return location.replace("/sign-in");
+    lose("The device manager does not know you any more.", ["/sign-in", "Sign in"]);
+    return retry();
+  }
   const of = await answer.json().catch(() => ({ reason: `The device manager refuses this page (${answer.status}).` }));
   const there = elsewhere(of.dashboard);
   if (answer.status === 403) lose(of.reason, ["/sign-in", "Sign in with another token"]);
   else lose(of.reason, there ? [there.href, "Dashboard of the leader"] : undefined);
   if (!there) return retry();
   // Two managers that take each other for the leader would send the page to and fro.
-  retry(RETRY, () => location.replace(there.href + location.hash));
+  retry(RETRY, () => (hasTrace() ? connect() : location.replace(there.href + location.hash)));
 }
 
 async function connect() {
@@ -558,6 +565,11 @@ function begin() {
     lose("The device manager has sent nothing for 6 s. This page tries again each second.");
     retry(0);
   }, 1000);
+  // The address names the view, which the link keeps.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    by("content").focus();
+  });
   traceView.begin();
   connect();
 }

@@ -9,6 +9,8 @@ const traceFile = (() => {
   const TURN = 40; // milliseconds after which the page gets a turn
   const CLEARED = 1; // in a packet's flags: its sequence has no names any more
   const [BEGIN, END, INSTANT] = [1, 2, 3];
+  const COMPLETE = "The trace is complete"; // what the library states in a file that lacks nothing
+  const STATEMENTS = 20; // of different texts, which the page shows
   const TIMES = ["queued", "submitted", "completed", "end"]; // values that are moments
   const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
@@ -259,7 +261,20 @@ const traceFile = (() => {
       this.arrows = this.stops.map(([arrow, to]) => [this.starts.get(arrow), to]);
       this.arrows = this.arrows.filter(([from, to]) => isWhole(from) && isWhole(to));
       this.starts = this.stops = this.open = this.sequences = null;
+      this.takeStatements();
       if (!this.count) this.problems.unshift("No slice of a trace is in this file. `causeway trace` writes such files.");
+    }
+
+    // Takes over what the library states about each process: what its trace lacks.
+    takeStatements() {
+      const texts = new Map();
+      for (let slice = 0; slice < this.begin.length; slice += 1) {
+        if (this.category[slice] !== "trace" || this.name[slice] === COMPLETE || Number.isNaN(this.end[slice])) continue;
+        texts.set(this.name[slice], (texts.get(this.name[slice]) ?? 0) + 1);
+      }
+      const list = [...texts].map(([text, number]) => (number > 1 ? `${text} (${number} processes).` : `${text}.`));
+      this.problems.push(...list.slice(0, STATEMENTS));
+      if (list.length > STATEMENTS) this.problems.push(`Further statements of this kind: ${list.length - STATEMENTS}.`);
     }
 
     // Further values of a slice, with their names. Moments count from the beginning of the trace.
@@ -278,11 +293,11 @@ const traceFile = (() => {
     }
   }
 
-  // Reads a whole file. `progress` gets the part that is done, from 0 to 1.
-  async function read(bytes, progress = () => {}) {
+  // Reads a whole file. `progress` gets the part that is done, from 0 to 1. Returns null once it returns false.
+  async function read(bytes, progress = () => true) {
     const trace = new Trace(bytes);
     while (trace.step()) {
-      progress(trace.reader.at / bytes.length);
+      if (!progress(trace.reader.at / bytes.length)) return null;
       await new Promise((resolve) => setTimeout(resolve));
     }
     trace.finish();

@@ -27,12 +27,13 @@ const traceView = (() => {
     return `${nanoseconds < 0 && whole === 0 ? "-" : ""}${whole}${fraction ? `.${fraction}` : ""} ${unit}`;
   }
 
-  // The first slice of a row that ends at a moment or later. Slices of a row follow each other.
-  function firstAfter(list, moment) {
-    let [low, high] = [0, list.length];
+  // The first slice of a row, in the order of begins, that ends at a moment or later. Others in its row may lie inside
+  // of it, as a command that failed does, so the search is by the latest end up to each place.
+  function firstAfter({ latest }, moment) {
+    let [low, high] = [0, latest.length];
     while (low < high) {
       const middle = (low + high) >>> 1;
-      if (state.trace.end[list[middle]] < moment) low = middle + 1;
+      if (latest[middle] < moment) low = middle + 1;
       else high = middle;
     }
     return low;
@@ -48,7 +49,8 @@ const traceView = (() => {
     const children = new Map();
     trace.tracks.forEach((of, track) => {
       const parent = of.parent === track ? null : of.parent;
-      children.set(parent, [...(children.get(parent) ?? []), track]);
+      if (!children.has(parent)) children.set(parent, []);
+      children.get(parent).push(track);
     });
     const rank = { process: 0, thread: 1, plain: 2 };
     const before = (a, b) => {
@@ -61,26 +63,31 @@ const traceView = (() => {
       const suffix = of.kind === "plain" || of.number === undefined ? "" : ` ${of.number}`;
       const label = isFurther ? "" : `${of.name || of.kind}${suffix}`;
       const depths = lists[track];
-      if (!depths.length && !isFurther) rows.push({ track, label, indent, list: [] });
+      if (!depths.length && !isFurther) rows.push({ track, label, indent, list: [], latest: [] });
       for (let depth = 0; depth < depths.length; depth += 1) {
         const list = depths[depth] ?? [];
         list.sort((a, b) => trace.begin[a] - trace.begin[b] || trace.end[a] - trace.end[b]);
-        rows.push({ track, label: depth ? "" : label, indent, list });
+        const latest = new Float64Array(list.length);
+        list.forEach((slice, place) => (latest[place] = Math.max(trace.end[slice], latest[place - 1] ?? -Infinity)));
+        rows.push({ track, label: depth ? "" : label, indent, list, latest });
       }
     };
     const walk = (parent, indent) => {
       const list = (children.get(parent) ?? []).sort(before);
-      for (const track of list) {
-        // A loop of parents is of a damaged file.
-        if (seen.has(track)) continue;
-        const alike = list.filter((of) => !seen.has(of) && trace.tracks[of].name === trace.tracks[track].name
-          && !(of !== track && trace.tracks[of].kind !== "plain"));
-        alike.sort((a, b) => (a === track ? -1 : b === track ? 1 : before(a, b)));
-        alike.forEach((of, position) => {
-          seen.add(of);
-          add(of, indent, position > 0);
-          walk(of, indent + 1);
-        });
+      const plain = list.filter((track) => trace.tracks[track].kind === "plain");
+      const further = Map.groupBy(plain, (track) => trace.tracks[track].name);
+      for (const first of list) {
+        // The first track of a name takes the further ones to it. A loop of parents is of a damaged file.
+        if (seen.has(first)) continue;
+        const { name } = trace.tracks[first];
+        const alike = new Set([first, ...(further.get(name) ?? [])]);
+        further.delete(name);
+        for (const track of alike) {
+          if (seen.has(track)) continue;
+          seen.add(track);
+          add(track, indent, track !== first);
+          walk(track, indent + 1);
+        }
       }
     };
     walk(null, 0);
@@ -103,14 +110,16 @@ const traceView = (() => {
 
   function limit() {
     const whole = state.trace.length;
-    // Half of a view is free at both ends, and nobody looks closer than at nanoseconds.
-    state.per = Math.min(Math.max(state.per, 1 / 16), Math.max(1 / 16, (whole * 1.1) / span()));
+    // Half of a view is free at both ends, and nobody looks closer than at nanoseconds. A damaged moment may be years
+    // away from the others, where numbers are further apart than those.
+    const least = Math.max(1 / 16, whole / 2 ** 50);
+    state.per = Math.min(Math.max(state.per, least), Math.max(least, (whole * 1.1) / span()));
     const view = state.per * span();
     state.from = Math.min(Math.max(state.from, -view / 2), whole - view / 2);
     state.top = Math.min(Math.max(state.top, 0), room());
   }
 
-  function moved() {
+  function update() {
     limit();
     requestPaint();
     if (!at("tip").hidden && state.under < 0 && state.chosen >= 0) tipOfChosen();
@@ -119,7 +128,7 @@ const traceView = (() => {
   function showAll() {
     state.per = Math.max(1, state.trace.length * 1.02) / span();
     state.from = -state.trace.length * 0.01;
-    moved();
+    update();
   }
 
   function zoom(by, x = gutter() + span() / 2) {
@@ -127,7 +136,7 @@ const traceView = (() => {
     state.per /= by;
     limit();
     state.from = moment - (x - gutter()) * state.per;
-    moved();
+    update();
   }
 
   // Makes the chosen slice fill half of the view.
@@ -138,7 +147,7 @@ const traceView = (() => {
     state.per = (length * 2) / span();
     limit();
     state.from = (begin[state.chosen] + end[state.chosen]) / 2 - (state.per * span()) / 2;
-    moved();
+    update();
   }
 
   // The slice at a place of the canvas, or -1.
@@ -149,12 +158,17 @@ const traceView = (() => {
     const reach = 2 * state.per;
     const moment = state.from + (x - gutter()) * state.per;
     let best = -1;
-    let distance = Infinity;
-    for (let place = firstAfter(row.list, moment - reach); place < row.list.length; place += 1) {
+    let [distance, shortest] = [Infinity, Infinity];
+    for (let place = firstAfter(row, moment - reach); place < row.list.length; place += 1) {
       const slice = row.list[place];
-      if (begin[slice] > moment + reach || distance === 0) break;
-      const away = Math.max(begin[slice] - moment, moment - end[slice], 0);
-      if (away < distance) [best, distance] = [slice, away];
+      if (begin[slice] > moment + reach) break;
+      const length = end[slice] - begin[slice];
+      // The mark of a short slice begins with a pixel.
+      const mark = length < LEAST * state.per ? state.per : 0;
+      const away = Math.max(begin[slice] - mark - moment, moment - end[slice] - LEAST * mark, 0);
+      // Of slices inside of each other, the inner one.
+      if (away > reach || away > distance || (away === distance && length >= shortest)) continue;
+      [best, distance, shortest] = [slice, away, length];
     }
     return best;
   }
@@ -241,7 +255,9 @@ const traceView = (() => {
     const least = Math.max(1, state.per * 100);
     const power = 10 ** Math.floor(Math.log10(least));
     const step = [1, 2, 5, 10].map((of) => of * power).find((of) => of >= least);
-    for (let tick = Math.ceil(state.from / step) * step; left(tick) < size()[0]; tick += step) yield [tick, step];
+    // Counted, because a moment that is large enough stays the same when a step is added to it.
+    const last = Math.floor((state.from + span() * state.per) / step);
+    for (let place = Math.ceil(state.from / step); place <= last; place += 1) yield [place * step, step];
   }
 
   function paintGrid(pen, ink, height) {
@@ -263,9 +279,13 @@ const traceView = (() => {
   function paintRow(pen, ink, row, top) {
     const { begin, end, name } = state.trace;
     const [right, { list }] = [state.from + span() * state.per, row];
-    for (let place = firstAfter(list, state.from); place < list.length;) {
+    for (let place = firstAfter(row, state.from); place < list.length;) {
       const slice = list[place];
       if (begin[slice] > right) break;
+      if (end[slice] < state.from) {
+        place += 1;
+        continue;
+      }
       const [x, length] = [left(begin[slice]), (end[slice] - begin[slice]) / state.per];
       pen.fillStyle = colour(slice);
       if (length < LEAST) {
@@ -356,7 +376,7 @@ const traceView = (() => {
 
   // What is said about a slice: lines of a tooltip, and of the text below.
 
-  function said(slice) {
+  function linesOf(slice) {
     const { trace } = state;
     const [begin, end] = [trace.begin[slice], trace.end[slice]];
     const times = end > begin ? `${time(begin)} to ${time(end)}, ${time(end - begin)}` : `at ${time(begin)}`;
@@ -370,7 +390,7 @@ const traceView = (() => {
     const tip = at("tip");
     tip.hidden = slice < 0;
     if (slice < 0) return;
-    tip.replaceChildren(...said(slice).map((line) => make("div", line)));
+    tip.replaceChildren(...linesOf(slice).map((line) => make("div", line)));
     const [width] = size();
     const { top } = canvas().getBoundingClientRect();
     const isLow = top + y + 16 + tip.offsetHeight > innerHeight;
@@ -388,15 +408,18 @@ const traceView = (() => {
   // Chooses a slice, and shows it if it is out of sight.
   function choose(slice) {
     state.chosen = slice;
-    at("chosen").textContent = slice < 0 ? "" : said(slice).join("; ");
-    if (slice < 0) return hover(-1);
+    at("chosen").textContent = slice < 0 ? "" : linesOf(slice).join("; ");
+    if (slice < 0) {
+      hover(-1);
+      return requestPaint();
+    }
     const { begin, end } = state.trace;
     const view = span() * state.per;
     if (end[slice] < state.from || begin[slice] > state.from + view) state.from = begin[slice] - view / 4;
     const top = state.rowOf[slice].place * ROW;
     const rows = size()[1] - HEAD - ROW;
     if (top < state.top || top > state.top + rows) state.top = top - rows / 2;
-    moved();
+    update();
     tipOfChosen();
   }
 
@@ -411,62 +434,65 @@ const traceView = (() => {
     const row = state.chosen < 0 ? null : state.rowOf[state.chosen];
     if (!row) {
       const first = state.rows.find((of) => of.list.length);
-      return first && choose(first.list[Math.min(firstAfter(first.list, state.from), first.list.length - 1)]);
+      return first && choose(first.list[Math.min(firstAfter(first, state.from), first.list.length - 1)]);
     }
     if (along) {
       const next = row.list[row.list.indexOf(state.chosen) + along];
       return next !== undefined && choose(next);
     }
     for (let place = row.place + across; state.rows[place]; place += across) {
-      const { list } = state.rows[place];
-      if (list.length) return choose(list[Math.min(firstAfter(list, state.trace.begin[state.chosen]), list.length - 1)]);
+      const beside = state.rows[place];
+      const { list } = beside;
+      if (list.length) return choose(list[Math.min(firstAfter(beside, state.trace.begin[state.chosen]), list.length - 1)]);
     }
     return undefined;
   }
 
   // Mouse and keyboard
 
-  function keyed(event) {
+  function onKey(event) {
     if (!state.trace || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = span() * state.per * 0.2;
     const act = event.shiftKey
       ? { ArrowLeft: () => chooseNext(-1, 0), ArrowRight: () => chooseNext(1, 0), ArrowUp: () => chooseNext(0, -1), ArrowDown: () => chooseNext(0, 1), "+": () => zoom(ZOOM) }
       : {
-        ArrowLeft: () => ((state.from -= step), moved()), ArrowRight: () => ((state.from += step), moved()),
-        ArrowUp: () => ((state.top -= 3 * ROW), moved()), ArrowDown: () => ((state.top += 3 * ROW), moved()),
-        PageUp: () => ((state.top -= size()[1] - 2 * ROW), moved()), PageDown: () => ((state.top += size()[1] - 2 * ROW), moved()),
-        "+": () => zoom(ZOOM), "=": () => zoom(ZOOM), "-": () => zoom(1 / ZOOM), Home: showAll, f: focus,
+        ArrowLeft: () => ((state.from -= step), update()), ArrowRight: () => ((state.from += step), update()),
+        ArrowUp: () => ((state.top -= 3 * ROW), update()), ArrowDown: () => ((state.top += 3 * ROW), update()),
+        PageUp: () => ((state.top -= size()[1] - 2 * ROW), update()), PageDown: () => ((state.top += size()[1] - 2 * ROW), update()),
+        "+": () => zoom(ZOOM), "=": () => zoom(ZOOM), "-": () => zoom(1 / ZOOM), Home: showAll,
         Escape: () => choose(-1),
       };
-    if (!act[event.key]) return;
+    act.f = focus;
+    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (!act[key]) return;
     event.preventDefault();
-    act[event.key]();
+    act[key]();
   }
 
-  function wheeled(event) {
+  function onWheel(event) {
     if (!state.trace) return;
     const unit = event.deltaMode ? ROW : 1;
     if (event.ctrlKey || event.metaKey) zoom(Math.exp((-event.deltaY * unit) / 300), event.offsetX);
     else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       state.from += (event.shiftKey ? event.deltaY || event.deltaX : event.deltaX) * unit * state.per;
-      moved();
+      update();
     } else {
       const before = state.top;
       state.top += event.deltaY * unit;
-      moved();
+      update();
       // At its end, the page scrolls.
       if (state.top === before) return;
     }
     event.preventDefault();
   }
 
-  function pressed(event) {
+  function onPress(event) {
     if (!state.trace || event.button) return;
-    state.drag = { x: event.offsetX, y: event.offsetY, from: state.from, top: state.top, moved: false };
+    state.drag = { x: event.offsetX, y: event.offsetY, from: state.from, top: state.top, isMove: false };
     canvas().setPointerCapture(event.pointerId);
   }
 
-  function dragged(event) {
+  function onDrag(event) {
     if (!state.trace) return;
     const { drag } = state;
     const [wasX, wasY] = state.mouse;
@@ -475,23 +501,23 @@ const traceView = (() => {
     if (wasX === event.clientX && wasY === event.clientY) return;
     if (!drag) return hover(sliceAt(event.offsetX, event.offsetY), event.offsetX, event.offsetY);
     const [x, y] = [event.offsetX - drag.x, event.offsetY - drag.y];
-    drag.moved ||= Math.abs(x) + Math.abs(y) > 4;
-    if (!drag.moved) return;
+    drag.isMove ||= Math.abs(x) + Math.abs(y) > 4;
+    if (!drag.isMove) return;
     hover(-1);
     [state.from, state.top] = [drag.from - x * state.per, drag.top - y];
-    moved();
+    update();
   }
 
-  function released(event) {
+  function onRelease(event) {
     const { drag } = state;
     state.drag = null;
-    if (drag && !drag.moved) choose(sliceAt(event.offsetX, event.offsetY));
+    if (drag && !drag.isMove) choose(sliceAt(event.offsetX, event.offsetY));
   }
 
   // Opening
 
   function open(trace, name) {
-    Object.assign(state, { trace, file: name, top: 0, chosen: -1, under: -1, rowOf: [] });
+    Object.assign(state, { trace, file: name, top: 0, chosen: -1, under: -1, rowOf: new Array(trace.begin.length) });
     state.rows = rowsOf(trace);
     state.rows.forEach((row, place) => {
       row.place = place;
@@ -516,38 +542,57 @@ const traceView = (() => {
     at("trace-trouble").hidden = false;
   }
 
-  let reading = 0;
+  // The number of the newest choice, and whether it is still read.
+  const choice = { number: 0, isOpen: false };
   async function load(file) {
     if (!file) return;
-    reading += 1;
-    const mine = reading;
+    choice.number += 1;
+    choice.isOpen = true;
+    const own = choice.number;
+    const isNewest = () => own === choice.number;
     // What is painted while the file is read would say something else.
     Object.assign(state, { trace: null, file: "" });
     for (const id of ["drawing", "trace-trouble"]) at(id).hidden = true;
     try {
-      if (file.size > traceFile.LARGEST) return fail(`The file has more than ${traceFile.LARGEST / 2 ** 20} MiB, which this page does not read.`);
       say(`Reading ${file.name}`);
-      const bytes = new Uint8Array(await file.arrayBuffer());
-      if (bytes[0] === 0x7b) return fail("This file is text, perhaps Chrome's format. This page reads what `causeway trace` writes without `--json`.");
-      const trace = await traceFile.read(bytes, (part) => say(`Reading ${file.name}: ${Math.round(part * 100)} %`));
-      if (mine === reading) open(trace, file.name);
+      const trace = await parse(file, (part) => {
+        if (isNewest()) say(`Reading ${file.name}: ${Math.round(part * 100)} %`);
+        return isNewest();
+      });
+      if (isNewest()) open(trace, file.name);
     } catch (error) {
-      if (mine === reading) fail(`The file cannot be read: ${error.message}`);
+      if (isNewest()) fail(error instanceof Refusal ? error.message : `The file cannot be read: ${error.message}`);
+    } finally {
+      if (isNewest()) choice.isOpen = false;
+      draw();
     }
-    draw();
+  }
+
+  class Refusal extends Error {}
+
+  async function parse(file, progress) {
+    if (file.size > traceFile.LARGEST) throw new Refusal(`The file has more than ${traceFile.LARGEST / 2 ** 20} MiB, which this page does not read.`);
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    if (bytes[0] === 0x7b) throw new Refusal("This file is text, perhaps Chrome's format. This page reads what `causeway trace` writes without `--json`.");
+    return traceFile.read(bytes, progress);
   }
 
   function begin() {
-    at("trace-file").addEventListener("change", (event) => load(event.target.files[0]));
+    at("trace-choose").addEventListener("click", () => at("trace-file").click());
+    at("trace-file").addEventListener("change", ({ target }) => {
+      load(target.files[0]);
+      // Otherwise, nothing happens when somebody chooses the same path again, where there may be another file.
+      target.value = "";
+    });
     for (const [id, act] of [["zoom-in", () => zoom(ZOOM)], ["zoom-out", () => zoom(1 / ZOOM)], ["zoom-all", showAll]]) {
       at(id).addEventListener("click", act);
     }
     const place = canvas();
-    place.addEventListener("keydown", keyed);
-    place.addEventListener("wheel", wheeled, { passive: false });
-    place.addEventListener("pointerdown", pressed);
-    place.addEventListener("pointermove", dragged);
-    place.addEventListener("pointerup", released);
+    place.addEventListener("keydown", onKey);
+    place.addEventListener("wheel", onWheel, { passive: false });
+    place.addEventListener("pointerdown", onPress);
+    place.addEventListener("pointermove", onDrag);
+    place.addEventListener("pointerup", onRelease);
     place.addEventListener("pointercancel", () => (state.drag = null));
     place.addEventListener("pointerleave", () => hover(-1));
     place.addEventListener("blur", () => showTip(-1));
@@ -555,5 +600,5 @@ const traceView = (() => {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", requestPaint);
   }
 
-  return { begin, repaint: requestPaint, file: () => state.file };
+  return { begin, repaint: requestPaint, file: () => state.file, isInUse: () => state.trace !== null || choice.isOpen };
 })();

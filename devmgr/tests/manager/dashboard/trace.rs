@@ -9,7 +9,9 @@ use causeway_trace::timeline::{Process, Timeline};
 use serde_json::{Value, json};
 
 use super::super::process::{DASHBOARD, Manager};
+use super::super::tool::Secured;
 use super::browser::Browser;
+use super::page::sign_in;
 
 /// A name that would run a script if it became markup.
 const EVIL: &str = "<script>window.evil=1</script><img src=x onerror=window.evil=1>";
@@ -24,6 +26,11 @@ const HOME: char = '\u{E011}';
 
 /// The trace of a program that enqueues so many kernels on two nodes, as the library would report it.
 fn trace(kernels: u64) -> Vec<u8> {
+    drawn(records(kernels), false)
+}
+
+/// The file of these records. It says so if it `is_open`, as that of a program that was killed.
+fn drawn(records: Vec<Record>, is_open: bool) -> Vec<u8> {
     let process = Process {
         id: 4711,
         name: EVIL.to_owned(),
@@ -32,7 +39,7 @@ fn trace(kernels: u64) -> Vec<u8> {
     let (mut timeline, mut steps) = (Timeline::new(process), Vec::new());
     let mut ring = Ring::new(Sizes::default(), 7, &mut steps);
     let (mut drawn, mut last) = (Vec::new(), ZERO);
-    for record in records(kernels) {
+    for record in records {
         if let Record::Ended(ended) = &record {
             last = ended.at;
         }
@@ -41,7 +48,7 @@ fn trace(kernels: u64) -> Vec<u8> {
             ring.add(&slice, timeline.tracks(), &mut steps);
         }
     }
-    ring.missing().is_open = false;
+    ring.missing().is_open = is_open;
     ring.state(timeline.tracks(), last, &mut steps);
     ring.finish(&mut steps);
     let mut file = Vec::new();
@@ -139,6 +146,29 @@ fn records(kernels: u64) -> Vec<Record> {
     records
 }
 
+/// The moment of [`failure`], inside of the first kernel.
+const FAILED: u64 = ZERO + 8_000;
+
+/// A command that fails in the queue of the first kernel, while that runs.
+fn failure() -> [Record; 2] {
+    let event = 1 << 20;
+    let enqueued = Enqueued {
+        event,
+        place: Place::Queue(2),
+        name: "fails".into(),
+        bytes: None,
+        waits: Vec::new(),
+        thread: None,
+    };
+    let ended = Ended {
+        event,
+        status: -5,
+        at: FAILED,
+        times: None,
+    };
+    [Record::Enqueued(enqueued), Record::Ended(ended)]
+}
+
 /// A browser at the view of traces, and the folder of the files.
 struct View {
     browser: Browser,
@@ -172,9 +202,6 @@ impl View {
 
     /// Chooses a file, and waits until the page draws or refuses it.
     async fn shows(&self, file: &Path) {
-        self.browser
-            .run("document.querySelector('#trace-file').value = ''")
-            .await;
         self.browser.choose("#trace-file", file).await;
         self.browser
             .until(
@@ -374,8 +401,23 @@ async fn names_and_times(view: &View) {
     let inside = view.browser.run(&pixel(x - left + 150.0)).await;
     let outside = view.browser.run(&pixel(222.0)).await;
     assert_ne!(inside, outside);
+    // After Esc, the outline is gone from its upper edge, too.
+    let edge = format!(
+        "const canvas = document.querySelector('#timeline'); const ratio = canvas.width / canvas.clientWidth; \
+         const pen = canvas.getContext('2d'); const seen = new Set(); \
+         for (let y = 0; y < canvas.height; y += 1) seen.add([...pen.getImageData({} * ratio, y, 1, 1).data].join()); \
+         const accent = getComputedStyle(canvas).getPropertyValue('--accent').trim().slice(1); \
+         return seen.has([0, 2, 4].map((at) => parseInt(accent.slice(at, at + 2), 16)).join() + ',255')",
+        x - left + 150.0
+    );
+    let away = (left as i64 + 20, top as i64 - 20);
+    view.browser.mouse(&[away], false).await;
+    view.browser.until(&edge).await;
     view.press(&['\u{E00C}']).await;
     assert_eq!(view.text("chosen").await, "");
+    view.browser
+        .until(&edge.replace("return seen", "return !seen"))
+        .await;
     view.press(&[HOME]).await;
 }
 
@@ -423,10 +465,172 @@ async fn files_that_are_no_whole_trace_say_so() {
         let hidden = "return document.querySelector('#drawing').hidden";
         assert_eq!(view.browser.run(hidden).await, true, "{name}");
     }
-    // The whole file after all those.
+    // The whole file after all those, and then another one at the same path.
     view.shows(&view.write("whole.pftrace", &file)).await;
     view.draws(contents(&file).slices().len()).await;
     assert_eq!(view.text("trace-trouble").await, "");
+    let killed = drawn(records(50), true);
+    let path = view.write("whole.pftrace", &killed);
+    view.shows(&path).await;
+    view.draws(contents(&killed).slices().len()).await;
+    let stated = "the trace was not closed: if the program was killed, its last 0.1 s are missing.";
+    assert_eq!(view.text("trace-trouble").await, stated);
+}
+
+#[tokio::test]
+async fn a_command_that_failed_hides_nothing_of_the_one_that_runs() {
+    let Some(view) = View::open().await else {
+        return;
+    };
+    let mut records = records(10);
+    records.extend(failure());
+    let file = drawn(records, false);
+    view.shows(&view.write("failed.pftrace", &file)).await;
+    view.draws(contents(&file).slices().len()).await;
+    choose_the_failure(&view).await;
+    // Zoomed, there are the failure and what runs at that moment.
+    view.press(&['f']).await;
+    let read = contents(&file);
+    let there = read.slices().into_iter();
+    let there = there.filter(|of| of.begin.at <= FAILED + 30 && of.end + 30 >= FAILED);
+    let there = there.count();
+    assert!(there >= 2, "{there}");
+    view.draws(there).await;
+    let place = "const box = document.querySelector('#timeline').getBoundingClientRect(); \
+                 const tip = document.querySelector('#tip'); const row = Math.floor((tip.offsetTop - 16 - 24) / 18); \
+                 return [box.left + 220 + (box.width - 220) / 2, box.top + 24 + row * 18 + 9]";
+    let place = view.browser.run(place).await;
+    let [x, y] = [0, 1].map(|at| place[at].as_f64().unwrap() as i64);
+    for (x, name) in [(x, "fails"), (x - 150, "step"), (x + 150, "step")] {
+        view.browser.mouse(&[(x, y)], false).await;
+        let script =
+            format!("return document.querySelector('#tip').firstChild.textContent == '{name}'");
+        view.browser.until(&script).await;
+    }
+    // Beside the failure, the kernel is still there, though it began before.
+    view.press(&[RIGHT; 4]).await;
+    let slices = read.slices().into_iter();
+    let run = slices.filter(|of| of.begin.at < FAILED && of.end > FAILED);
+    view.draws(run.count()).await;
+}
+
+/// Chooses the slice `fails` by keyboard: row after row, and along each from its first slice.
+async fn choose_the_failure(view: &View) {
+    let is_it =
+        "return document.querySelector('#tip').firstChild?.textContent == 'fails'".to_owned();
+    view.choose(RIGHT).await;
+    for _ in 0..40 {
+        for _ in 0..2 {
+            if view.browser.run(&is_it).await == true {
+                return;
+            }
+            view.choose(RIGHT).await;
+        }
+        for _ in 0..2 {
+            view.choose(LEFT).await;
+        }
+        view.choose(DOWN).await;
+    }
+    panic!("no slice has this name: {}", view.text("tip").await);
+}
+
+#[tokio::test]
+async fn a_moment_that_is_years_away_leaves_the_page_alive() {
+    let Some(view) = View::open().await else {
+        return;
+    };
+    let mut records = records(10);
+    // What a damaged file may say: a slice at the beginning of all time.
+    records.push(Record::Wait {
+        thread: 4711,
+        span: [1, 2],
+    });
+    let file = drawn(records, false);
+    let count = contents(&file).slices().len();
+    view.shows(&view.write("years.pftrace", &file)).await;
+    view.draws(count).await;
+    for arrow in [RIGHT, DOWN, DOWN, DOWN] {
+        view.choose(arrow).await;
+        view.press(&['F', '+', '+']).await;
+        assert_eq!(view.browser.run("return 1").await, 1);
+    }
+    view.press(&[HOME]).await;
+    view.draws(count).await;
+}
+
+#[tokio::test]
+async fn a_file_that_another_one_replaces_says_nothing_any_more() {
+    let Some(view) = View::open().await else {
+        return;
+    };
+    let [first, second] = [300, 5].map(|kernels| {
+        let file = trace(kernels);
+        file.iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    });
+    // The clock makes the page stop to read after each few packets.
+    let script = format!(
+        "const summary = document.querySelector('#trace-summary'); const texts = [];
+         new MutationObserver((list) => list.forEach((of) => of.addedNodes.forEach((node) => texts.push(node.data))))
+             .observe(summary, {{ childList: true }});
+         const now = performance.now.bind(performance); let more = 0;
+         performance.now = () => now() + (more += 1000);
+         const input = document.querySelector('#trace-file');
+         for (const [name, hex] of [['first', '{first}'], ['second', '{second}']]) {{
+             const bytes = new Uint8Array(hex.match(/../g).map((of) => parseInt(of, 16)));
+             const files = new DataTransfer();
+             files.items.add(new File([bytes], name));
+             input.files = files.files;
+             input.dispatchEvent(new Event('change'));
+         }}
+         return new Promise((done) => setTimeout(() => done(texts), 1500));"
+    );
+    let texts = view.browser.run(&script).await;
+    let texts: Vec<_> = texts.as_array().unwrap().iter().collect();
+    assert_eq!(&texts[..2], ["Reading first", "Reading second"]);
+    let late = texts[2..]
+        .iter()
+        .find(|text| text.as_str().is_some_and(|text| text.contains("first")));
+    assert_eq!(late, None, "{texts:?}");
+    let tab = "return document.querySelector('nav [aria-current] .detail').textContent";
+    assert_eq!(view.browser.run(tab).await, "second");
+}
+
+#[tokio::test]
+async fn a_drawn_trace_outlives_the_end_of_the_sign_in() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let mut secured = Secured::configured(DASHBOARD);
+    sign_in(&browser, &secured, "admin").await;
+    browser.run("location.hash = 'trace'").await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept.pftrace");
+    std::fs::write(&path, trace(10)).unwrap();
+    browser.choose("#trace-file", &path).await;
+    let drawn = "return Number(document.querySelector('#timeline').dataset.slices) > 0";
+    browser.until(drawn).await;
+    // The skip link keeps the view, too.
+    let skip = "document.querySelector('.skip').click(); return [location.hash, document.activeElement.id]";
+    assert_eq!(browser.run(skip).await, json!(["#trace", "content"]));
+    // The cookie ends with the process.
+    secured.manager.kill();
+    secured.manager.start_again();
+    browser
+        .until("return document.querySelector('#trouble a')?.pathname == '/sign-in'")
+        .await;
+    // As many attempts as would have led away.
+    let attempts = "performance.getEntriesByType('resource').filter((of) => of.name.endsWith('/session')).length";
+    let before = browser.run(&format!("return {attempts}")).await;
+    browser
+        .until(&format!("return {attempts} >= {before} + 2"))
+        .await;
+    assert_eq!(browser.run(drawn).await, true);
+    browser.run("location.hash = 'leases'").await;
+    browser
+        .until("return location.pathname == '/sign-in'")
+        .await;
 }
 
 #[tokio::test]
