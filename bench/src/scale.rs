@@ -205,7 +205,7 @@ async fn measure(options: &Options, engine: Engine) -> Result<Report, Error> {
     report.fill(took, cpu(&manager).since(before), filled);
     report.full = process::resident(manager.id());
     report.peak = process::peak(manager.id());
-    report.viewed = viewers.map(Viewers::end).transpose()?;
+    report.views = viewers.map(Viewers::end).transpose()?;
 
     said("it is killed, and comes back");
     report.restart = Some(restart(&mut manager, &mut cluster, clients, filled).await?);

@@ -253,6 +253,9 @@ fn assert_all_came_back(report: &Value) {
     );
     assert!(report["restart"]["all_known"].as_f64().is_some());
     // At least the first snapshot of each, and changes while the clients came and went.
-    let events = report["viewed"]["events"].as_u64();
-    assert!(events > Some(4), "{}", report["viewed"]);
+    let events = report["views"]["events"].as_u64();
+    assert!(events > Some(4), "{}", report["views"]);
+    // The wait for the first event and the one for the end count, too.
+    let [pause, seconds] = ["pause", "seconds"].map(|name| report["views"][name].as_f64().unwrap());
+    assert!(0.0 < pause && pause <= seconds, "{}", report["views"]);
 }

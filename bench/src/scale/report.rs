@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::Options;
 use super::clients::Filled;
-use super::viewers::Viewed;
+use super::viewers::Views;
 use crate::experiment::seconds;
 use crate::figures::quantile;
 use crate::manager::{Engine, Manager};
@@ -152,7 +152,7 @@ pub(super) struct Report {
     pub(super) restarted: u64,
     pub(super) restart: Option<Restart>,
     /// What the pages got that looked at the dashboard.
-    pub(super) viewed: Option<Viewed>,
+    pub(super) views: Option<Views>,
 }
 
 impl Report {
@@ -185,7 +185,7 @@ impl Report {
             peak: 0,
             restarted: 0,
             restart: None,
-            viewed: None,
+            views: None,
         }
     }
 
@@ -340,14 +340,14 @@ impl Report {
             mebibytes(self.full),
             mebibytes(self.restarted),
         )?;
-        if let Some(viewed) = &self.viewed {
+        if let Some(views) = &self.views {
             writeln!(
                 f,
                 "{} pages looked at the dashboard: {:.1} events a second each of {} KiB on average, the longest pause of one was {}",
-                viewed.viewers,
-                viewed.events as f64 / f64::from(viewed.viewers) / viewed.seconds.max(1e-9),
-                (viewed.bytes / viewed.events.max(1)) >> 10,
-                seconds(viewed.pause),
+                views.viewers,
+                views.events as f64 / f64::from(views.viewers) / views.seconds.max(1e-9),
+                (views.bytes / views.events.max(1)) >> 10,
+                seconds(views.pause),
             )?;
         }
         if let Some(restart) = self.restart {

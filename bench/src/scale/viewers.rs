@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -18,20 +17,20 @@ use super::{Error, PATIENCE};
 
 /// What the pages got.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub(super) struct Viewed {
+pub(super) struct Views {
     pub(super) viewers: u32,
     pub(super) seconds: f64,
     /// Snapshots and changes.
     pub(super) events: u64,
     pub(super) bytes: u64,
-    /// The longest time between two events of one page, in seconds.
+    /// The longest time without an event of one page, from its request to its end, in seconds.
     pub(super) pause: f64,
 }
 
 /// The pages; see the module.
 pub(super) struct Viewers {
     stop: watch::Sender<bool>,
-    thread: JoinHandle<Result<Viewed, Error>>,
+    thread: JoinHandle<Result<Views, Error>>,
 }
 
 impl Viewers {
@@ -48,7 +47,7 @@ impl Viewers {
     }
 
     /// Closes them, and returns what they got.
-    pub(super) fn end(self) -> Result<Viewed, Error> {
+    pub(super) fn end(self) -> Result<Views, Error> {
         // Fails only if the thread has ended, whose result says why.
         let _ = self.stop.send(true);
         let ended = self.thread.join();
@@ -56,15 +55,15 @@ impl Viewers {
     }
 }
 
-async fn look(count: u32, address: &str, stopped: watch::Receiver<bool>) -> Result<Viewed, Error> {
+async fn look(count: u32, address: &str, stopped: watch::Receiver<bool>) -> Result<Views, Error> {
     let begun = Instant::now();
     let mut pages = JoinSet::new();
     for _ in 0..count {
         pages.spawn(page(address.to_owned(), stopped.clone()));
     }
-    let mut all = Viewed {
+    let mut all = Views {
         viewers: count,
-        ..Viewed::default()
+        ..Views::default()
     };
     while let Some(one) = pages.join_next().await {
         let one = one??;
@@ -77,7 +76,8 @@ async fn look(count: u32, address: &str, stopped: watch::Receiver<bool>) -> Resu
 }
 
 /// One stream, until the run is over.
-async fn page(address: String, mut stopped: watch::Receiver<bool>) -> Result<Viewed, Error> {
+async fn page(address: String, mut stopped: watch::Receiver<bool>) -> Result<Views, Error> {
+    let mut last = Instant::now();
     let mut socket = TcpStream::connect(&address).await?;
     let head = format!("GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n");
     socket.write_all(head.as_bytes()).await?;
@@ -87,7 +87,7 @@ async fn page(address: String, mut stopped: watch::Receiver<bool>) -> Result<Vie
         let line = String::from_utf8_lossy(&line).into_owned();
         return Err(format!("the dashboard refuses a viewer: {line}").into());
     }
-    let (mut viewed, mut last) = (Viewed::default(), None::<Instant>);
+    let mut views = Views::default();
     loop {
         line.clear();
         let read = tokio::select! {
@@ -98,14 +98,15 @@ async fn page(address: String, mut stopped: watch::Receiver<bool>) -> Result<Vie
         if read == 0 {
             return Err("the dashboard has ended a viewer's stream".into());
         }
-        viewed.bytes += read as u64;
+        views.bytes += read as u64;
         // Each event begins a part of the body, so the lengths of parts stand on lines of their own.
         if line.starts_with(b"event: ") {
-            viewed.events += 1;
-            let pause = last.map_or(Duration::ZERO, |last| last.elapsed());
-            viewed.pause = viewed.pause.max(pause.as_secs_f64());
-            last = Some(Instant::now());
+            views.events += 1;
+            views.pause = views.pause.max(last.elapsed().as_secs_f64());
+            last = Instant::now();
         }
     }
-    Ok(viewed)
+    // A page that gets nothing more until the end has waited, too.
+    views.pause = views.pause.max(last.elapsed().as_secs_f64());
+    Ok(views)
 }
