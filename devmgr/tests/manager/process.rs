@@ -160,7 +160,7 @@ pub(super) fn next_address(out: &mut impl BufRead, what: &str) -> SocketAddr {
 }
 
 /// Where a manager listens, as it says itself.
-struct Listens {
+struct Addresses {
     address: SocketAddr,
     watched_at: Option<SocketAddr>,
     dashboard: Option<SocketAddr>,
@@ -172,7 +172,7 @@ fn spawn(
     log: &Path,
     listen: &str,
     arguments: &[String],
-) -> (Child, Listens) {
+) -> (Child, Addresses) {
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -193,10 +193,10 @@ fn spawn(
     let address = next("listening on ");
     let has_dashboard =
         std::fs::read_to_string(config).is_ok_and(|text| text.contains("[dashboard]"));
-    let is_watched = arguments.iter().any(|flag| flag == "--metrics");
-    let listens = Listens {
+    let has_metrics = arguments.iter().any(|flag| flag == "--metrics");
+    let listens = Addresses {
         address,
-        watched_at: is_watched.then(|| next("metrics on ")),
+        watched_at: has_metrics.then(|| next("metrics on ")),
         dashboard: has_dashboard.then(|| next("dashboard on ")),
     };
     (child, listens)

@@ -1,5 +1,6 @@
 //! The page in a real browser, against `--json` of the tool at the same moment. Skipped where Chromium is missing.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -51,10 +52,6 @@ impl Site {
             ann: ann.with("CAUSEWAY_LIBRARY", library()),
             evil: evil.with("CAUSEWAY_LIBRARY", library()),
         }
-    }
-
-    pub(super) fn url(&self) -> String {
-        format!("https://{}/", self.secured.manager.dashboard())
     }
 
     /// Signs in by the form, by keyboard alone.
@@ -113,16 +110,19 @@ impl Program {
         Program::started(command.stderr(Stdio::null()))
     }
 
-    /// Starts a command whose standard input ends with the value.
+    /// Starts a command whose standard input ends with the value, and so do all processes of its group.
     pub(super) fn started(command: &mut Command) -> Program {
-        Program(command.stdin(Stdio::piped()).spawn().unwrap())
+        let command = command.stdin(Stdio::piped()).process_group(0);
+        Program(command.spawn().unwrap())
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        let _ = self.0.kill();
+        let group = rustix::process::Pid::from_raw(self.0.id() as i32).unwrap();
+        // Fails only if all have ended.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.0.wait();
     }
 }

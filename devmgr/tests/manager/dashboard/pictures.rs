@@ -1,5 +1,5 @@
-//! The pictures of `devmgr/README.md`, and the page's marks at 1,000 nodes. They run by name:
-//! `CAUSEWAY_PICTURES=DIR cargo test -p causeway-devmgr --test manager -- --ignored pictures --nocapture`.
+//! The pictures of `devmgr/README.md`, which has the command, and the page's marks at 1,000 nodes. `CAUSEWAY_PICTURES`
+//! is a folder, as seen from `devmgr`. The tests run one after another: the marks want a machine without other work.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -28,20 +28,14 @@ async fn of_a_small_cluster() {
     let _waits = Program::start(&site.ann, "--wait");
     until_there_are(&site.admin, "queue", 1, |list| length(&list["requests"]));
     site.sign_in(&browser, "admin").await;
-    for (name, view, number, (width, height), dark) in [
-        ("leases-dark", "leases", 2, (1280, 300), true),
-        ("queue-narrow", "queue", 1, (320, 640), false),
-        ("nodes", "nodes", 1, (1280, 300), false),
-        ("managers", "managers", 1, (1280, 300), true),
-        ("devices", "devices", 2, (1280, 300), false),
+    for (name, view, number, (width, height)) in [
+        ("dashboard-narrow", "queue", 1, (320, 640)),
+        ("dashboard-small", "devices", 2, (1280, 300)),
     ] {
         browser.size(width, height).await;
-        browser.dark(dark).await;
         rows(&browser, view, number).await;
         browser.picture(&folder().join(format!("{name}.png"))).await;
     }
-    browser.go(&format!("{}sign-in", site.url())).await;
-    browser.picture(&folder().join("sign-in.png")).await;
 }
 
 /// A real cluster: a manager with TLS, two nodes over this machine's own OpenCL, a program that runs, one that waits, and
@@ -60,62 +54,22 @@ async fn of_two_nodes() {
         let nodes = list.as_array()?.iter();
         Some(nodes.filter(|of| length(&of["devices"]) > Some(0)).count())
     });
-    let program = ann.home().join("mandelbrot");
-    let source = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../conformance/programs/mandelbrot.c"
-    );
-    let compiled = Command::new("cc")
-        .args(["-std=c99", "-O2", "-o"])
-        .arg(&program)
-        .args([source, "-lOpenCL", "-lm"])
-        .status();
-    assert!(compiled.unwrap().success());
-    let draws = |number: usize, more: &str| {
-        let program = program.display();
-        format!("{program} --device {number} --width 600 --height 400 {more} --output /dev/null")
-    };
-
-    // The timeline: one program on each node, side by side.
-    let both = format!(
-        "{} & other=$!; {} && wait $other",
-        draws(0, "--iterations 3000"),
-        draws(1, "--iterations 3000")
-    );
-    let mut traced = ann.command("run --request 2;spread --trace both.pftrace -- sh -c");
-    let traced = said({
-        traced.arg(&both);
-        traced
-    });
-    assert_eq!(traced.code, Some(0), "{traced:?}");
-    let file = ann.home().join("both.pftrace");
-
-    let running = |tool: &Tool, request: &str, script: &str| {
-        let mut command = tool.command(&format!("run {request} -- sh -c"));
-        let command = command
-            .arg(script)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Program::started(command)
-    };
+    let draw = mandelbrot(&ann);
+    let file = trace(&ann, &draw);
     // Ends by itself, also when this test is killed.
-    let one = format!(
-        "end=$(($(date +%s) + 200)); while [ $(date +%s) -lt $end ]; do {}; done",
-        draws(0, "--iterations 20000")
+    let loops = format!(
+        "end=$(($(date +%s) + 200)); while [ $(date +%s) -lt $end ]; do {draw} --device 0 --iterations 20000; done"
     );
-    let _runs = running(&ann, "--request 1", &one);
+    let _runs = run(&ann, "--request 1", &loops);
     until_there_are(&admin, "leases", 1, length);
-    let _waits = running(&bob, "--wait --request 2;spread", "true");
+    let _waits = run(&bob, "--wait --request 2;spread", "true");
     until_there_are(&admin, "queue", 1, |list| length(&list["requests"]));
-
     sign_in(&browser, &secured, "admin").await;
     // The last hour has a point for each minute.
     tokio::time::sleep(Duration::from_secs(90)).await;
     for (name, view, number, height) in [
-        ("two-nodes-devices", "devices", 2, 330),
-        ("two-nodes-leases", "leases", 1, 260),
-        ("two-nodes-queue", "queue", 1, 260),
-        ("two-nodes-nodes", "nodes", 2, 280),
+        ("dashboard-two-nodes", "devices", 2, 330),
+        ("dashboard-two-nodes-queue", "queue", 1, 260),
     ] {
         browser.size(1280, height).await;
         rows(&browser, view, number).await;
@@ -127,17 +81,43 @@ async fn of_two_nodes() {
     browser
         .until("return Number(document.querySelector('#timeline').dataset.slices) > 0")
         .await;
-    browser.picture(&folder().join("trace.png")).await;
-    browser.dark(true).await;
-    browser
-        .run("document.querySelector('#timeline').focus()")
-        .await;
-    for _ in 0..2 {
-        browser.shift('\u{E014}').await;
-    }
-    browser.keys("f---").await;
-    browser.picture(&folder().join("trace-dark.png")).await;
-    std::fs::copy(&file, folder().join("both.pftrace")).unwrap();
+    browser.picture(&folder().join("dashboard-trace.png")).await;
+}
+
+/// Compiles the program in a user's folder. Returns the command that draws into nothing.
+fn mandelbrot(user: &Tool) -> String {
+    let program = user.home().join("mandelbrot");
+    let source = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../conformance/programs/mandelbrot.c"
+    );
+    let status = Command::new("cc")
+        .args(["-std=c99", "-O2", "-o"])
+        .arg(&program)
+        .args([source, "-lOpenCL", "-lm"])
+        .status();
+    assert!(status.unwrap().success());
+    let program = program.display();
+    format!("{program} --width 600 --height 400 --output /dev/null")
+}
+
+/// The timeline of one program on each node, side by side.
+fn trace(user: &Tool, draw: &str) -> PathBuf {
+    let both = format!(
+        "{draw} --device 0 --iterations 3000 & other=$!; {draw} --device 1 --iterations 3000 && wait $other"
+    );
+    let mut command = user.command("run --request 2;spread --trace both.pftrace -- sh -c");
+    command.arg(&both);
+    let end = said(command);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    user.home().join("both.pftrace")
+}
+
+/// Starts a script with a lease.
+fn run(user: &Tool, request: &str, script: &str) -> Program {
+    let mut command = user.command(&format!("run {request} -- sh -c"));
+    let command = command.arg(script);
+    Program::started(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 /// A managed daemon over this machine's own OpenCL.
@@ -227,16 +207,11 @@ async fn of_a_thousand_nodes() {
     let browser = Browser::start().await.expect("a browser");
     browser.size(1920, 1000).await;
     measure(&browser, &manager).await;
-    browser
-        .picture(&folder().join("thousand-devices.png"))
-        .await;
+    let file = |name: &str| folder().join(name);
+    browser.picture(&file("dashboard-devices.png")).await;
     browser.dark(true).await;
-    for (view, number) in [("leases", leases), ("queue", waiting), ("nodes", count)] {
-        rows(&browser, view, number.min(100) as usize).await;
-        browser
-            .picture(&folder().join(format!("thousand-{view}.png")))
-            .await;
-    }
+    rows(&browser, "queue", waiting.min(100) as usize).await;
+    browser.picture(&file("dashboard-dark.png")).await;
 }
 
 /// Prints the figures of the page, beside the load of the machine.
@@ -276,15 +251,15 @@ async fn measure(browser: &Browser, manager: &Manager) {
 /// Counts the updates of ten seconds, or of 25 s if there is none before. The page waits by itself, because questions by
 /// WebDriver would take its thread's time. There is less than one update a second if a snapshot takes long.
 const UPDATES: &str = "
-    const [from, had] = [performance.now(), draw];
+    const [from, original] = [performance.now(), draw];
     let updates = 0;
-    draw = () => { updates += 1; had(); };
+    draw = () => { updates += 1; original(); };
     return new Promise((done) => {
         const timer = setInterval(() => {
             const took = performance.now() - from;
             if (took < 10000 || (!updates && took < 25000)) return;
             clearInterval(timer);
-            draw = had;
+            draw = original;
             done(updates);
         }, 250);
     });";

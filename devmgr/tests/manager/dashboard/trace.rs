@@ -431,12 +431,12 @@ async fn files_that_are_no_whole_trace_say_so() {
     let rest = contents(half).slices().len();
     view.shows(&view.write("half.pftrace", half)).await;
     view.draws(rest).await;
-    let said = view.text("trace-trouble").await;
+    let text = view.text("trace-trouble").await;
     let of = format!("of {}. What follows is missing.", half.len());
     assert!(
-        said.starts_with("The file is truncated: it ends inside of the packet at byte ")
-            && said.contains(&of),
-        "{said}"
+        text.starts_with("The file is truncated: it ends inside of the packet at byte ")
+            && text.contains(&of),
+        "{text}"
     );
     // Ones in the place of a packet in the middle.
     let mut damaged = file.clone();
@@ -444,8 +444,8 @@ async fn files_that_are_no_whole_trace_say_so() {
     damaged[at..at + 40].fill(0xFF);
     view.shows(&view.write("damaged.pftrace", &damaged)).await;
     view.draws(contents(&damaged).slices().len()).await;
-    let said = view.text("trace-trouble").await;
-    assert!(said.contains("The file is damaged"), "{said}");
+    let text = view.text("trace-trouble").await;
+    assert!(text.contains("The file is damaged"), "{text}");
     for (name, bytes, expected) in [
         (
             "empty.pftrace",
@@ -460,8 +460,8 @@ async fn files_that_are_no_whole_trace_say_so() {
         ),
     ] {
         view.shows(&view.write(name, bytes)).await;
-        let said = view.text("trace-trouble").await;
-        assert!(said.contains(expected), "{name}: {said}");
+        let text = view.text("trace-trouble").await;
+        assert!(text.contains(expected), "{name}: {text}");
         let hidden = "return document.querySelector('#drawing').hidden";
         assert_eq!(view.browser.run(hidden).await, true, "{name}");
     }
@@ -489,7 +489,7 @@ async fn a_command_that_failed_hides_nothing_of_the_one_that_runs() {
     view.draws(contents(&file).slices().len()).await;
     choose_the_failure(&view).await;
     // Zoomed, there are the failure and what runs at that moment.
-    view.press(&['f']).await;
+    view.press(&['F']).await;
     let read = contents(&file);
     let there = read.slices().into_iter();
     let there = there.filter(|of| of.begin.at <= FAILED + 30 && of.end + 30 >= FAILED);
@@ -551,7 +551,8 @@ async fn a_moment_that_is_years_away_leaves_the_page_alive() {
     view.draws(count).await;
     for arrow in [RIGHT, DOWN, DOWN, DOWN] {
         view.choose(arrow).await;
-        view.press(&['F', '+', '+']).await;
+        view.press(&['f']).await;
+        view.press(&['+'; 20]).await;
         assert_eq!(view.browser.run("return 1").await, 1);
     }
     view.press(&[HOME]).await;
@@ -733,11 +734,11 @@ async fn the_page_reads_damaged_files_as_the_reader_does() {
         let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
         let read = contents(&file);
         let (is_whole, hex) = (round == 0, format!("{hex}0a"));
-        let told = view
+        let answer = view
             .browser
             .run(&format!("{READ}('{hex}', {is_whole})"))
             .await;
-        let mut slices = told[1].as_array().unwrap().clone();
+        let mut slices = answer[1].as_array().unwrap().clone();
         for slice in &mut slices {
             // JavaScript has one kind of numbers.
             for at in [0, 1] {

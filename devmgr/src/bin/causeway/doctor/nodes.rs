@@ -226,7 +226,7 @@ mod tests {
             memory_bytes: 1,
             usage,
         };
-        let said = |usage| figures("n:1", &[device(usage)]);
+        let finding = |usage| figures("n:1", &[device(usage)]);
         let usage = |utilization_percent, memory_used_bytes| {
             Some(DeviceUsage {
                 utilization_percent,
@@ -234,12 +234,12 @@ mod tests {
                 ..DeviceUsage::default()
             })
         };
-        assert!(said(usage(Some(0), Some(1))).is_none());
+        assert!(finding(usage(Some(0), Some(1))).is_none());
         // The daemon is older, or hides its devices.
-        assert!(said(None).is_none());
+        assert!(finding(None).is_none());
         // A device of another vendor, or a node that has not read its cards yet, or says itself that it cannot.
-        assert!(said(usage(None, None)).is_none());
-        let part = said(usage(None, Some(1))).unwrap();
+        assert!(finding(usage(None, None)).is_none());
+        let part = finding(usage(None, Some(1))).unwrap();
         assert!(
             part.found
                 .contains("the driver tells no utilization of H200")
