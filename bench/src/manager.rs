@@ -41,6 +41,9 @@ pub(crate) struct Manager {
     store: PathBuf,
     process: Option<Process>,
     address: String,
+    /// Where the dashboard is, if it was asked for.
+    dashboard: Option<String>,
+    has_dashboard: bool,
     _etcd: Option<Etcd>,
     _folder: tempfile::TempDir,
 }
@@ -48,11 +51,15 @@ pub(crate) struct Manager {
 impl Manager {
     /// Starts a manager with its store in the folder for temporary files.
     pub(crate) fn start() -> io::Result<Manager> {
-        Manager::start_over(Engine::Redb, None)
+        Manager::start_over(Engine::Redb, None, false)
     }
 
     /// Starts a manager over this engine, with its store below `folder`, or in the folder for temporary files.
-    pub(crate) fn start_over(engine: Engine, folder: Option<&Path>) -> io::Result<Manager> {
+    pub(crate) fn start_over(
+        engine: Engine,
+        folder: Option<&Path>,
+        has_dashboard: bool,
+    ) -> io::Result<Manager> {
         let folder = match folder {
             Some(folder) => tempfile::tempdir_in(folder)?,
             None => tempfile::tempdir()?,
@@ -70,12 +77,18 @@ impl Manager {
                 (settings, Some(etcd))
             }
         };
+        let settings = match has_dashboard {
+            true => settings + "[dashboard]\nlisten = \"127.0.0.1:0\"\n",
+            false => settings,
+        };
         let mut manager = Manager {
             build: Build::find()?,
             settings,
             store,
             process: None,
             address: "127.0.0.1:0".to_owned(),
+            dashboard: None,
+            has_dashboard,
             _etcd: etcd,
             _folder: folder,
         };
@@ -86,7 +99,11 @@ impl Manager {
     /// Starts the process over the store, and waits until it listens.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
         let mut command = self.build.manager_command(&self.address, &self.settings)?;
-        let (process, address) = Build::listening(&mut command)?;
+        let (mut process, address) = Build::listening(&mut command)?;
+        self.dashboard = match self.has_dashboard {
+            true => Some(process.said_address("dashboard on ")?),
+            false => None,
+        };
         (self.process, self.address) = (Some(process), address);
         Ok(())
     }
@@ -104,6 +121,11 @@ impl Manager {
     /// The address, which is the same after a restart.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Where the dashboard is, if it was asked for.
+    pub(crate) fn dashboard(&self) -> Option<&str> {
+        self.dashboard.as_deref()
     }
 
     /// One of the manager's counters, from its metrics; with labels, its only sample.

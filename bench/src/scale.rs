@@ -7,6 +7,8 @@
 //!    other requests wait in the queue.
 //! 4. The manager is killed, and started again over its store.
 //!
+//! With `--viewers`, so many pages look at the dashboard meanwhile, up to the kill ([`viewers`]).
+//!
 //! With `--store etcd`, all of that runs twice, over a file and over etcd, so that both have the same machine.
 //!
 //! Nodes and clients are this process, on one thread, so that the manager has the other cores. The processor time of
@@ -17,6 +19,7 @@
 mod clients;
 mod cluster;
 mod report;
+mod viewers;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -28,6 +31,7 @@ use crate::process;
 use clients::{Clients, Filled};
 use cluster::Cluster;
 use report::{Both, Commits, Cpu, Report, Restart, Times};
+use viewers::Viewers;
 
 /// Sent from task to task.
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -63,6 +67,9 @@ pub(crate) struct Options {
     /// The manager's store; with etcd (three members), a run over a file comes first, to compare
     #[arg(long, value_enum, default_value = "redb")]
     store: Engine,
+    /// Pages that look at the manager's dashboard meanwhile
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=256))]
+    viewers: u32,
     /// Folder for the manager's store; one in /dev/shm shows what the disk costs
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -153,7 +160,8 @@ fn cpu(manager: &Manager) -> Cpu {
 }
 
 async fn measure(options: &Options, engine: Engine) -> Result<Report, Error> {
-    let mut manager = Manager::start_over(engine, options.folder.as_deref())?;
+    let has_viewers = options.viewers > 0;
+    let mut manager = Manager::start_over(engine, options.folder.as_deref(), has_viewers)?;
     let disk = report::synchronisations(manager.store())?;
     let mut report = Report::new(options, engine, disk);
     // Over etcd, a manager leads some time after it listens.
@@ -168,6 +176,11 @@ async fn measure(options: &Options, engine: Engine) -> Result<Report, Error> {
 
     said("clients connect");
     let mut clients = Clients::connect(options, manager.address()).await?;
+
+    let viewers = match manager.dashboard() {
+        Some(dashboard) => Some(Viewers::open(options.viewers, dashboard)?),
+        None => None,
+    };
 
     said("requests at a rate");
     let (begun, before) = (Instant::now(), cpu(&manager));
@@ -192,6 +205,7 @@ async fn measure(options: &Options, engine: Engine) -> Result<Report, Error> {
     report.fill(took, cpu(&manager).since(before), filled);
     report.full = process::resident(manager.id());
     report.peak = process::peak(manager.id());
+    report.views = viewers.map(Viewers::end).transpose()?;
 
     said("it is killed, and comes back");
     report.restart = Some(restart(&mut manager, &mut cluster, clients, filled).await?);

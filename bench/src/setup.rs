@@ -117,8 +117,13 @@ impl Process {
 
     /// The address from a line `listening on ADDR:PORT`.
     pub(crate) fn address(&mut self) -> io::Result<String> {
+        self.said_address("listening on ")
+    }
+
+    /// The address from a line that begins with `what`.
+    pub(crate) fn said_address(&mut self, what: &str) -> io::Result<String> {
         let line = self.line()?;
-        let address = line.strip_prefix("listening on ").map(str::to_owned);
+        let address = line.strip_prefix(what).map(str::to_owned);
         address.ok_or_else(|| io::Error::other(format!("an address was expected, not: {line}")))
     }
 }

@@ -229,7 +229,8 @@ fn scaled(store: &str) -> Value {
     let json = folder.path().join("report.json");
     // A request that finds every device leased fails the run. At this rate the eight devices are taken only if
     // the machine stalls for almost 3 s. A store in memory cannot stall as a disk does.
-    let arguments = "manager-scale --nodes 2 --devices 4 --clients 12 --rate 3 --hold 100";
+    let arguments =
+        "manager-scale --nodes 2 --devices 4 --clients 12 --rate 3 --hold 100 --viewers 2";
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_bench"))
         .args(arguments.split(' '))
@@ -251,4 +252,10 @@ fn assert_all_came_back(report: &Value) {
         (&8.into(), &4.into())
     );
     assert!(report["restart"]["all_known"].as_f64().is_some());
+    // At least the first snapshot of each, and changes while the clients came and went.
+    let events = report["views"]["events"].as_u64();
+    assert!(events > Some(4), "{}", report["views"]);
+    // The wait for the first event and the one for the end count, too.
+    let [pause, seconds] = ["pause", "seconds"].map(|name| report["views"][name].as_f64().unwrap());
+    assert!(0.0 < pause && pause <= seconds, "{}", report["views"]);
 }

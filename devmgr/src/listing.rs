@@ -105,6 +105,8 @@ pub struct ManagerState {
     pub schema: u32,
     /// Why the manager cannot lead. Empty: it can.
     pub problem: String,
+    /// The URL of its dashboard. Empty: it has none that others reach.
+    pub dashboard: String,
 }
 
 /// A member of etcd.
@@ -136,6 +138,7 @@ impl From<pb::ManagerList> for Managers {
             version: of.version,
             schema: of.schema,
             problem: of.problem,
+            dashboard: of.dashboard,
         });
         let members = list.members.into_iter().map(|of| StoreMember {
             name: of.name,

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Options;
 use super::clients::Filled;
+use super::viewers::Views;
 use crate::experiment::seconds;
 use crate::figures::quantile;
 use crate::manager::{Engine, Manager};
@@ -150,6 +151,8 @@ pub(super) struct Report {
     pub(super) peak: u64,
     pub(super) restarted: u64,
     pub(super) restart: Option<Restart>,
+    /// What the pages got that looked at the dashboard.
+    pub(super) views: Option<Views>,
 }
 
 impl Report {
@@ -182,6 +185,7 @@ impl Report {
             peak: 0,
             restarted: 0,
             restart: None,
+            views: None,
         }
     }
 
@@ -336,6 +340,16 @@ impl Report {
             mebibytes(self.full),
             mebibytes(self.restarted),
         )?;
+        if let Some(views) = &self.views {
+            writeln!(
+                f,
+                "{} pages looked at the dashboard: {:.1} events a second each of {} KiB on average, the longest pause of one was {}",
+                views.viewers,
+                views.events as f64 / f64::from(views.viewers) / views.seconds.max(1e-9),
+                (views.bytes / views.events.max(1)) >> 10,
+                seconds(views.pause),
+            )?;
+        }
         if let Some(restart) = self.restart {
             writeln!(
                 f,

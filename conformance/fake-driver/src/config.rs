@@ -115,7 +115,8 @@ struct RawDevice {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Card {
-    pub(crate) utilization: u32,
+    /// Absent: the library does not say, as of parts of a card.
+    pub(crate) utilization: Option<u32>,
     /// Bytes, without those of this process.
     pub(crate) memory_used: u64,
     pub(crate) temperature: u32,

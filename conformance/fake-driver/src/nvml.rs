@@ -137,10 +137,10 @@ unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
     utilization: *mut Utilization,
 ) -> c_int {
     with_card(handle, |_, _, card| {
-        let rates = Utilization {
-            gpu: card.utilization,
-            memory: 0,
+        let Some(gpu) = card.utilization else {
+            return NOT_SUPPORTED;
         };
+        let rates = Utilization { gpu, memory: 0 };
         // SAFETY: the caller passes a place for the rates.
         unsafe { *utilization = rates };
         SUCCESS

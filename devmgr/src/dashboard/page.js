@@ -1,7 +1,7 @@
 // The dashboard's page: follows the snapshots of the device manager, and shows one list at a time.
 //
-// A snapshot is one object; changes to it come as RFC 7396 says. All text reaches the page by `textContent`, so that no
-// name can become markup. Only the rows that are visible exist as elements.
+// The view of traces is that of `trace_view.js`. A snapshot is one object; changes to it come as RFC 7396 says. All text
+// reaches the page by `textContent`, so that no name can become markup. Only the rows that are visible exist as elements.
 "use strict";
 
 const ROWS = 100; // on one page of a list
@@ -47,7 +47,7 @@ function shares(nodes) {
   return nodes.map((of) => `${nodeName(of.node, of.name)}: ${units(of.units).join(", ")}`).join("; ");
 }
 
-// Contents of cells: a text, or an object with `text` and one of `sign`, `bar`, `line`, `title`.
+// Contents of cells: a text, or an object with `text` and one of `sign`, `bar`, `line`, `link`, `title`.
 
 const sign = (kind, text) => ({ sign: kind, text });
 
@@ -171,7 +171,7 @@ const LISTS = {
     detail: (all) => (all.managers.problem ? asOf(all.managers) : `term ${all.managers.term}, ${all.managers.store}`),
     says: (all) => (all.managers.problem ? `${asOf(all.managers)} (${all.managers.problem})` : ""),
     columns: [
-      plain("Manager", (of) => of.address),
+      plain("Manager", (of) => ({ text: of.address, link: of.role === "leader" ? undefined : elsewhere(of.dashboard)?.href }), (of) => of.address),
       plain("Role", (of) => (of.role === "leader" ? sign("good", of.role) : sign("idle", of.role)), (of) => of.role),
       figure("Since", (of) => age(of.since_unix_ms), (of) => -of.since_unix_ms),
       plain("Version", (of) => of.version),
@@ -179,6 +179,9 @@ const LISTS = {
     ],
   },
 };
+
+// The one view that is no list.
+LISTS.trace = { title: "Trace", detail: () => traceView.file() || "of a program" };
 
 const MEMBERS = {
   title: "Members of etcd",
@@ -197,7 +200,7 @@ const MEMBERS = {
 function lists() {
   const all = page.all;
   const names = all.nodes ? ["devices", "nodes", "leases", "queue"] : ["leases", "queue", "kinds"];
-  return all.managers ? [...names, "managers"] : names;
+  return [...names, ...(all.managers ? ["managers"] : []), "trace"];
 }
 
 // Drawing. Elements are kept, and change only where their content does.
@@ -241,8 +244,9 @@ function fill(cell, content) {
   const key = JSON.stringify(of);
   if (cell.shown === key) return;
   cell.shown = key;
-  const text = document.createElement("span");
+  const text = document.createElement(of.link ? "a" : "span");
   text.textContent = of.text;
+  if (of.link) text.href = of.link;
   if (of.title) text.title = of.title;
   if (of.sign) text.className = `sign ${of.sign}`;
   const parts = [text];
@@ -375,8 +379,8 @@ function drawViews() {
   }
   names.forEach((name, at) => {
     const [link, list] = [nav.children[at], LISTS[name]];
-    const total = list.total?.(page.all) ?? Object.keys(list.rows()).length;
-    const texts = [count(total, list.one, list.many), list.detail(page.all)];
+    const total = list.total?.(page.all) ?? Object.keys(list.rows?.() ?? {}).length;
+    const texts = [list.rows ? count(total, list.one, list.many) : list.title, list.detail(page.all)];
     [...link.children].forEach((place, part) => {
       if (place.textContent !== texts[part]) place.textContent = texts[part];
     });
@@ -394,7 +398,13 @@ function draw() {
   page.names = new Map();
   for (const node of Object.values(page.all.nodes ?? {})) page.names.set(node.name, (page.names.get(node.name) ?? 0) + 1);
   drawViews();
-  drawList();
+  const isTrace = view === "trace";
+  by("list").hidden = isTrace;
+  if (by("tracing").hidden === isTrace) {
+    by("tracing").hidden = !isTrace;
+    traceView.repaint();
+  }
+  if (!isTrace) drawList();
   document.title = `${LISTS[view].title} - Causeway`;
 }
 
@@ -497,15 +507,22 @@ function elsewhere(text) {
   return url && /^https?:$/.test(url.protocol) && url.origin !== location.origin ? url : null;
 }
 
+// Whether another page in this one's place would lose a trace that somebody looks at.
+const hasTrace = () => page.view === "trace" && traceView.isInUse();
+
 async function refused(answer) {
-  if (answer.status === 401) return location.replace("/sign-in");
+  if (answer.status === 401) {
+    if (!hasTrace()) return location.replace("/sign-in");
+    lose("The device manager does not know you any more.", ["/sign-in", "Sign in"]);
+    return retry();
+  }
   const of = await answer.json().catch(() => ({ reason: `The device manager refuses this page (${answer.status}).` }));
   const there = elsewhere(of.dashboard);
   if (answer.status === 403) lose(of.reason, ["/sign-in", "Sign in with another token"]);
   else lose(of.reason, there ? [there.href, "Dashboard of the leader"] : undefined);
   if (!there) return retry();
   // Two managers that take each other for the leader would send the page to and fro.
-  retry(RETRY, () => location.replace(there.href + location.hash));
+  retry(RETRY, () => (hasTrace() ? connect() : location.replace(there.href + location.hash)));
 }
 
 async function connect() {
@@ -548,6 +565,12 @@ function begin() {
     lose("The device manager has sent nothing for 6 s. This page tries again each second.");
     retry(0);
   }, 1000);
+  // The address names the view, which the link keeps.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    by("content").focus();
+  });
+  traceView.begin();
   connect();
 }
 

@@ -20,12 +20,28 @@ use crate::time::Wall;
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) now: Wall,
-    pub(crate) nodes: Vec<ManagedNode>,
+    pub(crate) nodes: Vec<Node>,
     pub(crate) leases: Vec<Lease>,
     pub(crate) queue: Queue,
+    /// The kinds of devices. Empty if nobody looks who sees them.
     pub(crate) kinds: Vec<Kind>,
     /// The managers, as of a moment ago. `None`: not known yet.
     pub(crate) managers: Option<KnownAt>,
+}
+
+/// A node. Its devices are beside it, because they have rows of their own.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Without its devices.
+    pub(crate) of: ManagedNode,
+    pub(crate) devices: Vec<ManagedDevice>,
+}
+
+impl From<ManagedNode> for Node {
+    fn from(mut of: ManagedNode) -> Node {
+        let devices = std::mem::take(&mut of.devices);
+        Node { of, devices }
+    }
 }
 
 /// The managers, as of an earlier moment.
@@ -55,6 +71,11 @@ pub(crate) enum Audience {
 }
 
 impl Audience {
+    /// Whether this audience sees kinds of devices in place of nodes.
+    pub(crate) fn sees_kinds(&self) -> bool {
+        matches!(self, Audience::Own(_))
+    }
+
     fn sees(&self, user: &str) -> bool {
         match self {
             Audience::All { .. } => true,
@@ -80,23 +101,23 @@ pub(crate) fn draw(
     let requests = content.queue.requests.iter();
     let requests = requests.filter(|of| audience.sees(&of.user));
     let requests = requests.map(|of| (of.lease.clone(), request(of, now)));
-    let kinds = content.kinds.iter();
-    let kinds = kinds.map(|of| {
-        (
-            format!("{} {} {}", of.kind, of.name, of.memory_bytes),
-            row(of),
-        )
-    });
     let mut page = Map::new();
     let mut put = |name: &str, value| page.insert(name.to_owned(), value);
     put("now", json!(now.0));
     put("leases", Value::Object(leases.collect()));
     put("queue", Value::Object(requests.collect()));
     put("waiting", json!(content.queue.waiting));
-    put("kinds", Value::Object(kinds.collect()));
+    if audience.sees_kinds() {
+        let kinds = content.kinds.iter();
+        let kinds = kinds.map(|of| {
+            let id = format!("{} {} {}", of.kind, of.name, of.memory_bytes);
+            (id, row(of))
+        });
+        put("kinds", Value::Object(kinds.collect()));
+    }
     if let Audience::All { managers } = audience {
         let nodes = content.nodes.iter();
-        let nodes = nodes.map(|of| (of.node.clone(), node(of, figures)));
+        let nodes = nodes.map(|of| (of.of.node.clone(), node(of, figures)));
         put("nodes", Value::Object(nodes.collect()));
         put("devices", Value::Object(devices(content, figures)));
         let known = content.managers.as_ref().filter(|_| *managers);
@@ -142,13 +163,12 @@ fn request(of: &Waiting, now: Wall) -> Value {
     row
 }
 
-fn node(of: &ManagedNode, figures: &Figures) -> Value {
-    let mut row = row(of);
-    let rate = figures.nodes.of(of.node.as_bytes());
+fn node(of: &Node, figures: &Figures) -> Value {
+    let mut row = row(&of.of);
+    let rate = figures.nodes.of(of.of.node.as_bytes());
     let shares = of.devices.iter().map(|of| of.shares).sum::<u32>();
     let leased = of.devices.iter().map(|of| of.leased).sum::<u32>();
     if let Some(row) = row.as_object_mut() {
-        // The devices have rows of their own.
         row.insert("devices".to_owned(), json!(of.devices.len()));
         row.insert("shares".to_owned(), json!(shares));
         row.insert("leased".to_owned(), json!(leased));
@@ -163,8 +183,8 @@ fn node(of: &ManagedNode, figures: &Figures) -> Value {
 fn devices(content: &Content, figures: &Figures) -> Map<String, Value> {
     let who = users(&content.leases);
     let mut rows = Map::new();
-    for node in &content.nodes {
-        for device in &node.devices {
+    for Node { of: node, devices } in &content.nodes {
+        for device in devices {
             let id = device_id(&node.node, device);
             let mut row = row(device);
             if let Some(row) = row.as_object_mut() {
@@ -297,16 +317,21 @@ mod tests {
             waiting_ms: 250,
             ..pb::WaitingRequest::default()
         };
+        let kind = pb::DeviceKind {
+            name: "device0".to_owned(),
+            count: 2,
+            ..pb::DeviceKind::default()
+        };
         let queue = pb::QueueList {
             requests: vec![waits],
             waiting: 1,
         };
         Content {
             now: Wall(100_000),
-            nodes: vec![node.into()],
+            nodes: vec![ManagedNode::from(node).into()],
             leases: vec![lease_of(2, "ann", 0).into(), lease_of(3, "bob", 1).into()],
             queue: queue.into(),
-            kinds: Vec::new(),
+            kinds: vec![kind.into()],
             managers: Some(KnownAt {
                 at: Wall(100_000),
                 list: Arc::new(pb::ManagerList::default().into()),
@@ -345,9 +370,11 @@ mod tests {
         }
         assert_eq!(page["waiting"], 1);
         assert_eq!(page["queue"], json!({}));
+        assert_eq!(page["kinds"].as_object().unwrap().len(), 1);
         let visible = Audience::All { managers: false };
         let page = draw(&content, &figures, &visible);
         assert!(page.contains_key("nodes") && !page.contains_key("managers"));
+        assert!(!page.contains_key("kinds"), "the nodes say more");
     }
 
     #[test]

@@ -80,6 +80,8 @@ impl ManagerListing {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 schema: SCHEMA,
                 problem: String::new(),
+                // Who asks this manager has its address. Nobody else needs that of the dashboard.
+                dashboard: String::new(),
             });
         }
         Ok(list)

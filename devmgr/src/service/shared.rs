@@ -22,7 +22,7 @@ use crate::etcd::{
     Candidate, Etcd, Instruction, Instructions, Lead, Member, Order, Registration, Standing,
     Tenure, managers, members, registration,
 };
-use crate::leadership::Reign;
+use crate::leadership::{ManagerId, Reign};
 use crate::settings::{Settings, is_loopback_host};
 use crate::store::StoreError;
 use crate::time::Time;
@@ -121,10 +121,10 @@ async fn follow_dashboards(
     mut standing: watch::Receiver<Standing>,
     dashboard: Dashboard,
 ) {
+    // By its process, because an earlier one of the same address may still be registered. This manager is left out:
+    // until it serves, its page would lead to itself.
+    let mut leader = standing.borrow().other;
     loop {
-        // By its process, because an earlier one of the same address may still be registered. This manager is left out:
-        // until it serves, its page would lead to itself.
-        let leader = standing.borrow_and_update().other;
         dashboard.set_leaders(None);
         let looked = async {
             while let Some(leader) = leader {
@@ -139,11 +139,21 @@ async fn follow_dashboards(
         };
         tokio::select! {
             () = looked => {}
-            changed = standing.changed() => if changed.is_err() {
-                return;
+            another = another_leader(&mut standing, leader) => match another {
+                Some(another) => leader = another,
+                None => return,
             },
         }
     }
+}
+
+/// Waits until another process leads than this one, or none does. `None`: the candidate has ended.
+async fn another_leader(
+    standing: &mut watch::Receiver<Standing>,
+    leader: Option<ManagerId>,
+) -> Option<Option<ManagerId>> {
+    let changed = standing.wait_for(|now| now.other != leader).await;
+    Some(changed.ok()?.other)
 }
 
 /// What administrators may ask a leader about the others.
@@ -199,6 +209,7 @@ fn state(of: Registration, leader: &str) -> pb::ManagerState {
         version: of.version,
         schema: of.schema,
         problem: of.problem,
+        dashboard: of.dashboard,
     }
 }
 
@@ -344,6 +355,23 @@ impl Role {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn only_another_leader_is_news_for_a_standby() {
+        let leader = Some(ManagerId(7));
+        let (change, mut standing) = watch::channel(Standing {
+            other: leader,
+            ..Standing::default()
+        });
+        change.send_modify(|now| now.reaches_etcd = true);
+        let at_once = Duration::ZERO;
+        let same = another_leader(&mut standing, leader);
+        assert!(tokio::time::timeout(at_once, same).await.is_err());
+        change.send_modify(|now| now.other = None);
+        assert_eq!(another_leader(&mut standing, leader).await, Some(None));
+        drop(change);
+        assert_eq!(another_leader(&mut standing, None).await, None);
+    }
 
     #[tokio::test]
     async fn a_dashboard_is_named_only_where_its_host_leads_to_it() {

@@ -27,6 +27,7 @@ pub(crate) const DASHBOARD: &str = "[dashboard]\nlisten = \"127.0.0.1:0\"";
 pub(crate) struct Manager {
     child: Child,
     pub(crate) address: SocketAddr,
+    watched_at: Option<SocketAddr>,
     dashboard: Option<SocketAddr>,
     store: PathBuf,
     config: PathBuf,
@@ -63,11 +64,12 @@ impl Manager {
             false => folder.path().join("store"),
         };
         let log = folder.path().join("log");
-        let (child, address, dashboard) = spawn(&store, &path, &log, "127.0.0.1:0", &arguments);
+        let (child, listens) = spawn(&store, &path, &log, "127.0.0.1:0", &arguments);
         Manager {
             child,
-            address,
-            dashboard,
+            address: listens.address,
+            watched_at: listens.watched_at,
+            dashboard: listens.dashboard,
             store,
             config: path,
             log,
@@ -92,8 +94,16 @@ impl Manager {
         }
         let listen = self.address.to_string();
         let (store, config, log) = (&self.store, &self.config, &self.log);
-        (self.child, self.address, self.dashboard) =
-            spawn(store, config, log, &listen, &self.arguments);
+        let (child, listens) = spawn(store, config, log, &listen, &self.arguments);
+        self.child = child;
+        self.address = listens.address;
+        self.watched_at = listens.watched_at;
+        self.dashboard = listens.dashboard;
+    }
+
+    /// The address of the separate listener for monitoring, which the flags have asked for by `--metrics`.
+    pub(crate) fn watched_at(&self) -> SocketAddr {
+        self.watched_at.expect("a listener for monitoring")
     }
 
     /// The address of the dashboard, which the configuration has asked for by [`DASHBOARD`].
@@ -149,13 +159,20 @@ pub(super) fn next_address(out: &mut impl BufRead, what: &str) -> SocketAddr {
     address.parse().unwrap()
 }
 
+/// Where a manager listens, as it says itself.
+struct Addresses {
+    address: SocketAddr,
+    watched_at: Option<SocketAddr>,
+    dashboard: Option<SocketAddr>,
+}
+
 fn spawn(
     store: &Path,
     config: &Path,
     log: &Path,
     listen: &str,
     arguments: &[String],
-) -> (Child, SocketAddr, Option<SocketAddr>) {
+) -> (Child, Addresses) {
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -176,8 +193,13 @@ fn spawn(
     let address = next("listening on ");
     let has_dashboard =
         std::fs::read_to_string(config).is_ok_and(|text| text.contains("[dashboard]"));
-    let dashboard = has_dashboard.then(|| next("dashboard on "));
-    (child, address, dashboard)
+    let has_metrics = arguments.iter().any(|flag| flag == "--metrics");
+    let listens = Addresses {
+        address,
+        watched_at: has_metrics.then(|| next("metrics on ")),
+        dashboard: has_dashboard.then(|| next("dashboard on ")),
+    };
+    (child, listens)
 }
 
 /// The credentials of a caller.

@@ -1,5 +1,6 @@
 //! The real manager with a real daemon in managed mode, on a fake driver: a lease from request to end.
 
+use std::ffi::OsStr;
 use std::io::BufReader;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -49,23 +50,47 @@ impl Daemon {
 
     /// Starts a daemon as [`Daemon::configured`] does, with these flags for its addresses.
     pub(crate) fn listening(folder: &Path, text: &str, listen: &[&str]) -> Daemon {
-        let programs = programs();
-        let driver = programs.join("libfake_opencl.so");
+        Daemon::over(folder, text, listen, "devices = 2", None)
+    }
+
+    /// Starts a daemon with these devices of the fake driver, and a folder with further libraries.
+    pub(crate) fn over(
+        folder: &Path,
+        text: &str,
+        listen: &[&str],
+        devices: &str,
+        libraries: Option<&Path>,
+    ) -> Daemon {
+        let driver = programs().join("libfake_opencl.so");
         let vendors = folder.join("vendors");
         std::fs::create_dir_all(&vendors).unwrap();
         std::fs::write(vendors.join("fake.icd"), driver.to_str().unwrap()).unwrap();
+        let mut variables = vec![
+            ("OCL_ICD_VENDORS", vendors.as_os_str()),
+            ("FAKE_OPENCL_CONFIG", devices.as_ref()),
+        ];
+        variables.extend(libraries.map(|folder| ("LD_LIBRARY_PATH", folder.as_os_str())));
+        Daemon::with_variables(folder, text, listen, &variables)
+    }
+
+    /// Starts a daemon over the drivers that these variables name, or over the system's.
+    pub(crate) fn with_variables(
+        folder: &Path,
+        text: &str,
+        listen: &[&str],
+        variables: &[(&str, &OsStr)],
+    ) -> Daemon {
         let config = folder.join("daemon.toml");
         std::fs::write(&config, text).unwrap();
         let log = folder.join("daemon.log");
-        let mut child = Command::new(programs.join("causewayd"))
+        let mut child = Command::new(programs().join("causewayd"))
             .args(listen)
             .args(["--spare-workers", "0"])
             .args(["--log", "warn,causeway=debug"])
             .args(["--metrics", "127.0.0.1:0"])
             .arg("--config")
             .arg(&config)
-            .env("OCL_ICD_VENDORS", &vendors)
-            .env("FAKE_OPENCL_CONFIG", "devices = 2")
+            .envs(variables.iter().copied())
             .env("CAUSEWAYD_BUILD_CACHE_SIZE", "0")
             .env("STATE_DIRECTORY", folder)
             .stdout(Stdio::piped())
@@ -85,6 +110,11 @@ impl Daemon {
     /// The address that the daemon listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address of the daemon's listener for monitoring.
+    pub(crate) fn watched_at(&self) -> SocketAddr {
+        self.watched_at
     }
 
     /// The daemon's log so far.

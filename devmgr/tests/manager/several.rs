@@ -376,13 +376,11 @@ async fn a_leader_that_was_stopped_for_a_while_does_nothing_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_separate_listener_for_monitoring_is_served_in_each_role() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let watched_at = free.local_addr().unwrap();
-    drop(free);
-    let flags = ["--metrics", &watched_at.to_string()];
+    let flags = ["--metrics", "127.0.0.1:0"];
     let Some(mut several) = Several::with_flags(&flags, 1, 1).await else {
         return;
     };
+    let watched_at = several.managers[0].watched_at();
     several.leader().await;
     let healthz = super::watching::get(watched_at, "/healthz").await;
     assert!(healthz.starts_with("HTTP/1.1 200"), "{healthz}");

@@ -1116,6 +1116,9 @@ pub struct ManagerState {
     /// for people: why the manager cannot lead; empty: it can
     #[prost(string, tag = "6")]
     pub problem: ::prost::alloc::string::String,
+    /// URL of its dashboard; empty: it has none that others reach
+    #[prost(string, tag = "7")]
+    pub dashboard: ::prost::alloc::string::String,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

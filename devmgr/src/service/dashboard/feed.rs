@@ -23,8 +23,8 @@ use super::super::input::Input;
 use super::super::reading::read;
 use super::super::wire;
 use crate::dashboard::change;
-use crate::dashboard::view::{Audience, Content, Figures, KnownAt, device_id, draw};
-use crate::listing::{Kind, Managers};
+use crate::dashboard::view::{Audience, Content, Figures, KnownAt, Node, device_id, draw};
+use crate::listing::{Kind, ManagedNode, Managers};
 use crate::rates::Totals;
 use crate::time::Wall;
 
@@ -114,6 +114,13 @@ impl Feed {
         audiences.keys().cloned().collect()
     }
 
+    /// The newest snapshot for an audience.
+    fn newest(&self, audience: &Audience) -> Option<Arc<Published>> {
+        let audiences = self.audiences.lock();
+        let published = audiences.as_ref()?.get(audience)?;
+        published.borrow().clone()
+    }
+
     fn publish(&self, audience: &Audience, published: Arc<Published>) {
         let audiences = self.audiences.lock();
         if let Some(to) = audiences.as_ref().and_then(|all| all.get(audience)) {
@@ -170,7 +177,9 @@ impl Source {
             }
             let from = Instant::now();
             // Fails only when the owner has ended, and the reign with it.
-            let Ok(content) = self.content(managers.shown(from)).await else {
+            let sees_kinds = audiences.iter().any(Audience::sees_kinds);
+            let content = self.content(managers.shown(from), sees_kinds).await;
+            let Ok(content) = content else {
                 return;
             };
             let (at, feed) = (begin.elapsed(), Arc::clone(&self.feed));
@@ -195,14 +204,23 @@ impl Source {
         }
     }
 
-    async fn content(&self, managers: Option<KnownAt>) -> Result<Content, Status> {
-        let taken = read(&self.owner, |sight| {
-            (sight.now.wall, snapshot(sight), wire::kinds(sight.book))
+    async fn content(
+        &self,
+        managers: Option<KnownAt>,
+        sees_kinds: bool,
+    ) -> Result<Content, Status> {
+        let taken = read(&self.owner, move |sight| {
+            let kinds = match sees_kinds {
+                true => wire::kinds(sight.book),
+                false => Vec::new(),
+            };
+            (sight.now.wall, snapshot(sight), kinds)
         });
         let (now, snapshot, kinds) = taken.await?;
+        let nodes = snapshot.nodes.into_iter().map(ManagedNode::from);
         Ok(Content {
             now,
-            nodes: snapshot.nodes.into_iter().map(Into::into).collect(),
+            nodes: nodes.map(Node::from).collect(),
             leases: snapshot.leases.into_iter().map(Into::into).collect(),
             queue: snapshot.queue.unwrap_or_default().into(),
             kinds: kinds.into_iter().map(Kind::from).collect(),
@@ -267,7 +285,6 @@ impl KnownManagers {
 #[derive(Default)]
 struct State {
     figures: Figures,
-    published: HashMap<Audience, Arc<Published>>,
     number: u64,
 }
 
@@ -275,11 +292,9 @@ impl State {
     fn publish(&mut self, at: Duration, content: &Content, audiences: &[Audience], feed: &Feed) {
         self.figures.take(at, content);
         self.number += 1;
-        self.published
-            .retain(|audience, _| audiences.contains(audience));
         for audience in audiences {
             let page = draw(content, &self.figures, audience);
-            let before = self.published.get(audience);
+            let before = feed.newest(audience);
             let change = before.and_then(|before| change::between(&before.page, &page));
             let published = Arc::new(Published {
                 number: self.number,
@@ -287,8 +302,7 @@ impl State {
                 change: change.map(|change| event("change", &change)),
                 whole: OnceLock::new(),
             });
-            feed.publish(audience, Arc::clone(&published));
-            self.published.insert(audience.clone(), published);
+            feed.publish(audience, published);
         }
     }
 }
@@ -296,8 +310,12 @@ impl State {
 impl Figures {
     fn take(&mut self, at: Duration, content: &Content) {
         let mut devices = Vec::new();
-        for node in &content.nodes {
-            for device in &node.devices {
+        for Node {
+            of: node,
+            devices: all,
+        } in &content.nodes
+        {
+            for device in all {
                 let busy = device.usage.as_ref().map(|usage| usage.busy_ms * 1_000_000);
                 devices.push((device_id(&node.node, device), busy));
             }
@@ -310,7 +328,8 @@ impl Figures {
         let known = devices.iter().filter_map(|(id, busy)| Some((id, (*busy)?)));
         let known = known.map(|(id, busy)| (id.as_bytes().to_vec(), totals(busy)));
         self.devices.take(at, known);
-        let nodes = content.nodes.iter().filter(|node| node.connected);
+        let nodes = content.nodes.iter().map(|node| &node.of);
+        let nodes = nodes.filter(|node| node.connected);
         let nodes = nodes.map(|node| {
             let totals = Totals {
                 bytes: node.moved_bytes,

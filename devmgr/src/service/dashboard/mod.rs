@@ -155,6 +155,8 @@ impl Dashboard {
         let router = Router::new()
             .route("/", get(|| file(files::PAGE)))
             .route("/page.js", get(|| file(files::SCRIPT)))
+            .route("/trace_file.js", get(|| file(files::TRACE_FILE)))
+            .route("/trace_view.js", get(|| file(files::TRACE_VIEW)))
             .route("/page.css", get(|| file(files::STYLE)))
             .route("/icon.svg", get(|| file(files::ICON)))
             .route("/sign-in", get(|| form("")).post(sign_in))

@@ -145,6 +145,61 @@ impl Browser {
             .await;
     }
 
+    /// Presses a key while Shift is down.
+    pub(super) async fn shift(&self, key: char) {
+        let press = |action: &str, key: char| json!({ "type": action, "value": key.to_string() });
+        let shift = '\u{E008}';
+        let actions = [
+            press("keyDown", shift),
+            press("keyDown", key),
+            press("keyUp", key),
+            press("keyUp", shift),
+        ];
+        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": actions });
+        self.command("POST", "/actions", json!({ "actions": [keyboard] }))
+            .await;
+    }
+
+    /// Turns the wheel over a place of the window, with Ctrl.
+    pub(super) async fn zoom(&self, (x, y): (i64, i64), down: i64) {
+        let pause = json!({ "type": "pause" });
+        let key = |action: &str| json!({ "type": action, "value": "\u{E009}" });
+        let scroll = json!({
+            "type": "scroll", "x": x, "y": y, "deltaX": 0, "deltaY": down, "origin": "viewport",
+        });
+        let keyboard = json!({
+            "type": "key", "id": "keyboard", "actions": [key("keyDown"), pause, key("keyUp")],
+        });
+        let wheel = json!({ "type": "wheel", "id": "wheel", "actions": [pause, scroll, pause] });
+        self.command("POST", "/actions", json!({ "actions": [keyboard, wheel] }))
+            .await;
+    }
+
+    /// Moves the mouse to the places of the window, with its button pressed from the first one on if `drags`.
+    pub(super) async fn mouse(&self, places: &[(i64, i64)], drags: bool) {
+        let to =
+            |(x, y): &(i64, i64)| json!({ "type": "pointerMove", "x": x, "y": y, "duration": 0 });
+        let button = |action: &str| json!({ "type": action, "button": 0 });
+        let mut actions: Vec<Value> = places.iter().map(to).collect();
+        if drags {
+            actions.insert(1, button("pointerDown"));
+            actions.push(button("pointerUp"));
+        }
+        let mouse = json!({ "type": "pointer", "id": "mouse", "actions": actions });
+        self.command("POST", "/actions", json!({ "actions": [mouse] }))
+            .await;
+    }
+
+    /// Chooses a file in a form.
+    pub(super) async fn choose(&self, input: &str, file: &Path) {
+        let body = json!({ "using": "css selector", "value": input });
+        let found = self.command("POST", "/element", body).await;
+        let element = found.as_object().unwrap().values().next().unwrap();
+        let path = format!("/element/{}/value", element.as_str().unwrap());
+        self.command("POST", &path, json!({ "text": file.to_str().unwrap() }))
+            .await;
+    }
+
     /// A command of Chromium's own.
     async fn devtools(&self, command: &str, params: Value) -> Value {
         let body = json!({ "cmd": command, "params": params });

@@ -8,7 +8,8 @@ use std::time::Duration;
 use causeway_proto::control::{CardReading, Device, DeviceUse, InfoAnswer, Inventory, Platform};
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
-    FromNode, Grant, GrantAcknowledged, Heartbeat, Hello, LeaseSessions, from_node, to_node,
+    FromNode, Grant, GrantAcknowledged, Heartbeat, Hello, LeaseSessions, SharedDevice, from_node,
+    to_node,
 };
 use causeway_proto::request::property;
 use causeway_proto::version::WireVersion;
@@ -24,6 +25,8 @@ const TOGETHER: u32 = 100;
 const EVERY: Duration = Duration::from_secs(2);
 /// Devices of each node.
 pub(super) const DEVICES: u32 = 8;
+/// Shares of each device.
+pub(super) const SHARES: u32 = 2;
 
 /// Starts nodes, which live as long as the value.
 pub(super) async fn nodes(manager: SocketAddr, count: u32) -> JoinSet<()> {
@@ -93,6 +96,11 @@ fn hello(number: u32) -> Hello {
         ],
         ..Device::default()
     };
+    let shared = (0..DEVICES).map(|device| SharedDevice {
+        device,
+        shares: SHARES,
+        ..SharedDevice::default()
+    });
     let mut node_uuid = [0xC0; 16];
     node_uuid[..4].copy_from_slice(&number.wrapping_mul(0x9E37_79B1).to_be_bytes());
     Hello {
@@ -100,6 +108,7 @@ fn hello(number: u32) -> Hello {
         node_uuid: node_uuid.to_vec().into(),
         name: format!("gpu{number:04}"),
         addresses: vec![format!("gpu{number:04}.example:7079")],
+        shared: shared.collect(),
         inventory: Some(Inventory {
             platforms: vec![Platform {
                 devices: vec![device; DEVICES as usize],

@@ -1,12 +1,14 @@
 //! The page in a real browser, against `--json` of the tool at the same moment. Skipped where Chromium is missing.
 
-use std::process::{Child, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
 
 use super::super::process::{AT_MOST, DASHBOARD};
 use super::super::real_node::{Daemon, library};
+use super::super::several::Several;
 use super::super::tool::{Secured, Tool};
 use super::browser::Browser;
 
@@ -52,35 +54,34 @@ impl Site {
         }
     }
 
-    pub(super) fn url(&self) -> String {
-        format!("https://{}/", self.secured.manager.dashboard())
-    }
-
-    /// A user's token.
-    fn token(&self, name: &str) -> String {
-        let file = match name {
-            "admin" => format!("{}.admin-token", self.secured.manager.store().display()),
-            name => self
-                .secured
-                .path(&format!("{name}.token"))
-                .display()
-                .to_string(),
-        };
-        std::fs::read_to_string(file).unwrap().trim().to_owned()
-    }
-
     /// Signs in by the form, by keyboard alone.
     pub(super) async fn sign_in(&self, browser: &Browser, user: &str) {
-        browser.go(&self.url()).await;
-        browser
-            .until("return location.pathname == '/sign-in' && document.activeElement.id == 'token'")
-            .await;
-        browser.keys(&self.token(user)).await;
-        browser.keys(ENTER).await;
-        browser
-            .until("return document.querySelector('#link')?.textContent == 'Live'")
-            .await;
+        sign_in(browser, &self.secured, user).await;
     }
+}
+
+/// Signs in by the form, by keyboard alone.
+pub(super) async fn sign_in(browser: &Browser, secured: &Secured, user: &str) {
+    browser
+        .go(&format!("https://{}/", secured.manager.dashboard()))
+        .await;
+    browser
+        .until("return location.pathname == '/sign-in' && document.activeElement.id == 'token'")
+        .await;
+    browser.keys(&token(secured, user)).await;
+    browser.keys(ENTER).await;
+    browser
+        .until("return document.querySelector('#link')?.textContent == 'Live'")
+        .await;
+}
+
+/// A user's token.
+fn token(secured: &Secured, name: &str) -> String {
+    let file = match name {
+        "admin" => format!("{}.admin-token", secured.manager.store().display()),
+        name => secured.path(&format!("{name}.token")).display().to_string(),
+    };
+    std::fs::read_to_string(file).unwrap().trim().to_owned()
 }
 
 /// Shows a list, and returns its rows once there are as many.
@@ -106,15 +107,22 @@ pub(super) struct Program(Child);
 impl Program {
     pub(super) fn start(tool: &Tool, options: &str) -> Program {
         let mut command = tool.command(&format!("run {options} --request 1 -- cat"));
-        let quiet = command.stdin(Stdio::piped()).stderr(Stdio::null());
-        Program(quiet.spawn().unwrap())
+        Program::started(command.stderr(Stdio::null()))
+    }
+
+    /// Starts a command whose standard input ends with the value, and so do all processes of its group.
+    pub(super) fn started(command: &mut Command) -> Program {
+        let command = command.stdin(Stdio::piped()).process_group(0);
+        Program(command.spawn().unwrap())
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        let _ = self.0.kill();
+        let group = rustix::process::Pid::from_raw(self.0.id() as i32).unwrap();
+        // Fails only if all have ended.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.0.wait();
     }
 }
@@ -172,7 +180,7 @@ async fn the_page_shows_what_the_tool_shows_and_to_each_their_own() {
         "another user's name"
     );
     let views = "return [...document.querySelectorAll('nav a')].map((link) => link.hash).join(' ')";
-    assert_eq!(browser.run(views).await, "#leases #queue #kinds");
+    assert_eq!(browser.run(views).await, "#leases #queue #kinds #trace");
     let kinds = rows(&browser, "kinds", 1).await;
     assert_eq!(
         (&kinds[0]["Number"], &kinds[0]["Free"]),
@@ -345,4 +353,35 @@ async fn the_manager_goes_and_comes_back(browser: &Browser, site: &mut Site) {
                 document.querySelector('#link').textContent == 'Live'";
     browser.until(back).await;
     rows(browser, "leases", 2).await;
+}
+
+#[tokio::test]
+async fn the_page_of_the_leader_links_to_the_other_manager() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let Some(several) = Several::configured(DASHBOARD, &[], 1, 2).await else {
+        return;
+    };
+    let (leader, _) = several.leader().await;
+    let url = |at: usize| format!("http://{}/", several.managers[at].dashboard());
+    browser.go(&format!("{}#managers", url(leader))).await;
+    browser
+        .until("return document.querySelectorAll('#rows tr').length == 2")
+        .await;
+    let links = "return [...document.querySelectorAll('#rows a')].map((link) => [link.textContent, link.href])";
+    let links = browser.run(links).await;
+    // The page does not link to itself.
+    let standby = 1 - leader;
+    let address = several.managers[standby].address.to_string();
+    assert_eq!(links, serde_json::json!([[address, url(standby)]]));
+    // The standby's dashboard leads back to the leader.
+    browser
+        .run("document.querySelector('#rows a').click()")
+        .await;
+    let back = format!(
+        "return location.href.startsWith('{}') && document.querySelector('#link')?.textContent == 'Live'",
+        url(leader)
+    );
+    browser.until(&back).await;
 }

@@ -223,6 +223,8 @@ async fn each_answer_has_the_policy_and_the_files_are_public() {
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
         ("/page.js", "text/javascript; charset=utf-8"),
+        ("/trace_file.js", "text/javascript; charset=utf-8"),
+        ("/trace_view.js", "text/javascript; charset=utf-8"),
         ("/page.css", "text/css; charset=utf-8"),
         ("/icon.svg", "image/svg+xml"),
         ("/sign-in", "text/html; charset=utf-8"),
@@ -431,7 +433,12 @@ async fn a_standby_names_the_leaders_dashboard_also_after_a_failover() {
     );
     let mut events = Events::open(clear(dashboard(&several, leader)).await, "").await;
     let first = events.expect("snapshot").await;
-    assert_eq!(first["managers"]["managers"].as_object().unwrap().len(), 2);
+    let managers = first["managers"]["managers"].as_object().unwrap();
+    assert_eq!(managers.len(), 2);
+    for at in [leader, standby] {
+        let address = several.managers[at].address.to_string();
+        assert_eq!(managers[&address]["dashboard"], url(&several, at));
+    }
     assert_eq!(first["managers"]["members"].as_object().unwrap().len(), 1);
     several.managers[leader].kill();
     // Until the successor serves, it names no dashboard of its own, to which its page would lead forever.

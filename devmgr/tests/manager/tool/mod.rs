@@ -1,6 +1,7 @@
 //! The tool `causeway` against a real manager, as administrators and users run it.
 
 mod administration;
+mod cards;
 mod certificates;
 mod doctor;
 mod errors;

@@ -26,9 +26,6 @@ fn clear(server: &ServerSettings) -> Option<Finding> {
     })
 }
 
-/// The name of NVIDIA's own platform.
-const NVIDIA: &str = "NVIDIA CUDA";
-
 const LEASE: &str = "request devices of the node's device manager: set CAUSEWAY_MANAGER (ask the node's \
                      administrator), then causeway run --request 1 -- PROGRAM";
 
@@ -129,10 +126,8 @@ fn keeps(server: &ServerSettings, limit: Duration) -> Option<Finding> {
 fn figures(address: &str, devices: &[DeviceReport]) -> Option<Finding> {
     let is_partial = |device: &&DeviceReport| {
         let usage = device.usage.as_ref();
-        device.platform == NVIDIA
-            && usage.is_some_and(|of| {
-                of.utilization_percent.is_none() && of.memory_used_bytes.is_some()
-            })
+        // Only NVML tells the memory in use.
+        usage.is_some_and(|of| of.utilization_percent.is_none() && of.memory_used_bytes.is_some())
     };
     let partial: Vec<_> = devices.iter().filter(is_partial).collect();
     let first = partial.first()?;
@@ -221,17 +216,17 @@ mod tests {
 
     #[test]
     fn missing_figures_of_cards_are_named_and_those_of_other_devices_are_not() {
-        let device = |platform: &str, usage| DeviceReport {
+        let device = |usage| DeviceReport {
             name: "H200".to_owned(),
             kind: "GPU",
             version: String::new(),
             driver: String::new(),
-            platform: platform.to_owned(),
+            platform: "NVIDIA CUDA".to_owned(),
             compute_units: 1,
             memory_bytes: 1,
             usage,
         };
-        let said = |platform, usage| figures("n:1", &[device(platform, usage)]);
+        let finding = |usage| figures("n:1", &[device(usage)]);
         let usage = |utilization_percent, memory_used_bytes| {
             Some(DeviceUsage {
                 utilization_percent,
@@ -239,22 +234,18 @@ mod tests {
                 ..DeviceUsage::default()
             })
         };
-        assert!(said(NVIDIA, usage(Some(0), Some(1))).is_none());
-        assert!(said("Portable Computing Language", usage(None, None)).is_none());
+        assert!(finding(usage(Some(0), Some(1))).is_none());
         // The daemon is older, or hides its devices.
-        assert!(said(NVIDIA, None).is_none());
-        // The node has not read its cards yet, or says itself that it cannot.
-        assert!(said(NVIDIA, usage(None, None)).is_none());
-        let part = said(NVIDIA, usage(None, Some(1))).unwrap();
+        assert!(finding(None).is_none());
+        // A device of another vendor, or a node that has not read its cards yet, or says itself that it cannot.
+        assert!(finding(usage(None, None)).is_none());
+        let part = finding(usage(None, Some(1))).unwrap();
         assert!(
             part.found
                 .contains("the driver tells no utilization of H200")
         );
-        let parts = || device(NVIDIA, usage(None, Some(1)));
-        let all = figures(
-            "n:1",
-            &[parts(), device(NVIDIA, usage(Some(0), Some(1))), parts()],
-        );
+        let parts = || device(usage(None, Some(1)));
+        let all = figures("n:1", &[parts(), device(usage(Some(0), Some(1))), parts()]);
         let all = all.unwrap();
         assert!(all.found.ends_with("of 2 cards, such as H200"), "{all:?}");
     }
