@@ -29,6 +29,7 @@ mod identity;
 mod inherited;
 mod inventory;
 mod leaving;
+mod links;
 mod listen;
 mod managed;
 mod node_service;
@@ -54,6 +55,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_lane::Place;
+use causeway_links::LinkMemory;
 use causeway_serving::admission::Admission;
 use causeway_serving::counts::Reasons;
 use causeway_serving::gate::Places;
@@ -73,6 +75,7 @@ use description::Description;
 use domains::{BadGroup, Domains};
 use identity::Identity;
 use inventory::InventoryCache;
+use links::Links;
 use managed::{Managed, SharesExceed};
 use node_service::NodeService;
 use parked::ParkedSessions;
@@ -232,6 +235,8 @@ struct Node {
     /// Which sessions may have one host process.
     domains: Arc<Domains>,
     workers: Workers,
+    /// Measures links.
+    links: Links,
     /// Managed mode; `None` without a device manager.
     managed: Option<Managed>,
     /// Announces the node; `None` if it does not announce itself.
@@ -270,6 +275,13 @@ impl Node {
             settings.security.tls.is_some(),
             settings.sharing.host_idle,
         );
+        let links = Links::new(
+            processes.clone(),
+            workers.clone(),
+            settings.security.tls.is_some(),
+            // A private daemon lives as long as one program.
+            (settings.state.as_deref().filter(|_| !settings.private)).map(LinkMemory::in_folder),
+        );
         let managed = settings.manager.clone().map(|manager| {
             let shares = settings.shares.clone();
             Managed::new(manager, shares, *identity.uuid.as_bytes(), workers.clone())
@@ -294,6 +306,7 @@ impl Node {
             settings,
             domains: Arc::new(domains),
             workers,
+            links,
             managed,
             announcer,
         })
@@ -323,6 +336,7 @@ impl Node {
                 known: handshakes.control(),
             },
             workers: self.workers.clone(),
+            links: self.links.clone(),
             refused: Arc::clone(&refused),
             control: node_service::serve(NodeService {
                 settings: Arc::clone(&self.settings),
@@ -330,6 +344,7 @@ impl Node {
                 readiness: Arc::clone(&self.readiness),
                 domains: Arc::clone(&self.domains),
                 workers: self.workers.clone(),
+                links: self.links.clone(),
                 managed: self.managed.clone(),
                 refusals: Arc::clone(&refusals),
                 place,
