@@ -21,6 +21,8 @@ use crate::exchange::{Ends, lanes};
 
 /// Delay before the next address is tried in parallel.
 const STAGGER: Duration = Duration::from_millis(100);
+/// Longest wait of one system call.
+const SLICE: Duration = Duration::from_millis(100);
 /// Limit on addresses that are tried.
 const MOST_ADDRESSES: usize = 16;
 /// Limit on addresses per host name.
@@ -237,20 +239,30 @@ pub(crate) fn left(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
+/// Whether a system call may be tried again.
+pub(crate) fn is_pause(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
 /// Writes a few bytes.
 pub(crate) fn write_by(mut line: &Line, bytes: &[u8], deadline: Instant) -> io::Result<()> {
     line.socket().set_write_timeout(Some(left(deadline)?))?;
     line.write_all(bytes)
 }
 
-/// Fills `into`. The limit is set before every read, so that a slow peer cannot extend the deadline.
+/// Fills `into`. The limit is set before every read, so that a slow peer cannot extend the deadline. It is short, because
+/// the kernel may be an eighth of a long one late.
 pub(crate) fn read_by(mut line: &Line, mut into: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !into.is_empty() {
-        line.socket().set_read_timeout(Some(left(deadline)?))?;
+        let left = left(deadline)?;
+        line.socket().set_read_timeout(Some(left.min(SLICE)))?;
         match line.read(into) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => into = &mut into[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_pause(&error) => {}
             Err(error) => return Err(error),
         }
     }

@@ -4,12 +4,13 @@
 //! ends with its lanes, or when time is up by far.
 
 use std::io::{self, Read, Write};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use causeway_security::Line;
 
+use crate::dial::is_pause;
 use crate::exchange::Terms;
 use crate::figures::Meter;
 
@@ -89,46 +90,41 @@ fn receive_lane(
     }
 }
 
-fn is_pause(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
-}
-
 /// Sends until the receiver closes the lanes, but not for much longer than the terms say.
 pub(crate) fn send(lanes: Vec<Line>, terms: &Terms, deadline: Instant) -> Result<(), NoStream> {
     let begun = Instant::now();
     let end = (begun + terms.each() + GRACE).min(deadline);
     let sent = AtomicU64::new(0);
-    for ended in on_threads(&lanes, |line| send_lane(line, terms, (begun, end), &sent)) {
-        ended?;
-    }
-    Ok(())
+    let (done, ends) = mpsc::channel();
+    let lane = |line: &Line| {
+        send_lane(line, terms, (begun, end), &sent);
+        // Nobody waits for the last one.
+        let _ = done.send(());
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let lines = &lanes;
+        // A blocked write does not look at the time, and timeouts of sockets may be late.
+        scope.spawn(move || {
+            let ended = |_: &Line| ends.recv_timeout(end.saturating_duration_since(Instant::now()));
+            if !lines.iter().map(ended).all(|ended| ended.is_ok()) {
+                lines.iter().for_each(Line::shut_down);
+            }
+        });
+        on_threads(lines, lane).into_iter().collect()
+    })
 }
 
-fn send_lane(
-    mut line: &Line,
-    terms: &Terms,
-    (begun, end): (Instant, Instant),
-    sent: &AtomicU64,
-) -> Result<(), NoStream> {
+fn send_lane(mut line: &Line, terms: &Terms, (begun, end): (Instant, Instant), sent: &AtomicU64) {
     let chunk = terms.rate.map_or(CHUNK, |rate| {
         let in_a_slice = usize::try_from(rate / 100).unwrap_or(CHUNK);
         in_a_slice.clamp(SMALLEST_CHUNK, CHUNK)
     });
     let bytes = vec![0x5a; chunk];
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        line.socket()
-            .set_write_timeout(Some(left))
-            .map_err(NoStream::Cut)?;
         // The receiver has closed the lane, or time is up. The receiver judges whether that was too early.
-        if line.write_all(&bytes).is_err() {
-            return Ok(());
+        if Instant::now() >= end || line.write_all(&bytes).is_err() {
+            return;
         }
         let sum = sent.fetch_add(chunk as u64, Ordering::Relaxed) + chunk as u64;
         if let Some(rate) = terms.rate {
