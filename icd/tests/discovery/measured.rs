@@ -333,3 +333,41 @@ fn a_cut_ends_a_measurement_in_time_and_the_next_one_works() {
     pair.measure(&short, end).expect("figures");
     assert_eq!(pair.kept().len(), 1);
 }
+
+#[test]
+fn figures_are_their_users_and_a_busy_node_says_how_long() {
+    let Some(pair) = Pair::new(Network::builder()) else {
+        return;
+    };
+    let short = terms(100);
+    let end = pair.end(&short);
+    pair.measure(&short, end).expect("figures");
+    pair.certificates.user("bob");
+    let of_bob = |number: usize| {
+        let mut server = pair.server(number);
+        server.tls.certificate = Some(pair.certificates.path("bob.pem"));
+        server.tls.key = Some(pair.certificates.path("bob.key"));
+        server
+    };
+    let seen = pair.from_client(|| links_of(&of_bob(ONE)));
+    assert_eq!(
+        (seen.expect("an answer"), pair.kept().len()),
+        (Vec::new(), 1)
+    );
+    // The node waits for somebody who dials, and serves nobody else meanwhile.
+    let long = terms(4_000);
+    let end = pair.end(&long);
+    let ask = |terms: &Terms, is_forced| {
+        pair.from_client(|| measure_link(&of_bob(OTHER), terms, is_forced, None))
+    };
+    let busy = ask(&short, false).expect("an answer");
+    let longest = long.limit() + Duration::from_secs(1);
+    assert!(busy.end.is_none() && busy.busy_ms > 0);
+    assert!(u128::from(busy.busy_ms) <= longest.as_millis(), "{busy:?}");
+    let refused = ask(&short, true);
+    assert!(
+        matches!(refused, Err(WireError::Refused { .. })),
+        "{refused:?}"
+    );
+    drop(end);
+}
