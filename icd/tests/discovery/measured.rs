@@ -57,26 +57,26 @@ impl Pair {
     }
 
     /// Calls from the client's host.
-    fn from_client<T: Send>(&self, call: impl FnOnce() -> T + Send) -> T {
+    fn on_client<T: Send>(&self, call: impl FnOnce() -> T + Send) -> T {
         self.host(0).enter(call).expect("the host's network")
     }
 
     /// Makes the second node the other end of a measurement.
     fn end(&self, terms: &Terms) -> LinkEnd {
-        let reply = self.from_client(|| measure_link(&self.server(OTHER), terms, false, None));
+        let reply = self.on_client(|| measure_link(&self.server(OTHER), terms, false, None));
         reply.expect("it is free").end.expect("an end")
     }
 
     /// Has the first node measure the link to an end.
     fn measure(&self, terms: &Terms, end: LinkEnd) -> Result<Link, WireError> {
         let end = Some(end);
-        let reply = self.from_client(|| measure_link(&self.server(ONE), terms, false, end))?;
+        let reply = self.on_client(|| measure_link(&self.server(ONE), terms, false, end))?;
         assert_eq!(reply.busy_ms, 0, "nothing else is measured");
         Ok(reply.link.expect("figures"))
     }
 
     fn kept(&self) -> Vec<Link> {
-        let kept = self.from_client(|| links_of(&self.server(ONE)));
+        let kept = self.on_client(|| links_of(&self.server(ONE)));
         kept.expect("the figures")
     }
 }
@@ -227,7 +227,7 @@ fn hostile(host: &Host, does: Does) -> LinkEnd {
         });
         // Until all threads have ended, no connection closes by itself.
         let threads: std::io::Result<Vec<_>> = threads.collect();
-        threads.map(|threads| threads.into_iter().map(|of| of.join().is_ok()).all(|of| of))
+        threads.map(|threads| threads.into_iter().all(|of| of.join().is_ok()))
     });
     end
 }
@@ -327,7 +327,7 @@ fn a_cut_ends_a_measurement_in_time_and_the_next_one_works() {
     // The other end may still wait for its own time to pass.
     let end = eventually("a free node", || {
         let asked = || measure_link(&pair.server(OTHER), &short, false, None);
-        let reply = pair.from_client(asked).expect("an answer");
+        let reply = pair.on_client(asked).expect("an answer");
         reply.end
     });
     pair.measure(&short, end).expect("figures");
@@ -349,7 +349,7 @@ fn figures_are_their_users_and_a_busy_node_says_how_long() {
         server.tls.key = Some(pair.certificates.path("bob.key"));
         server
     };
-    let seen = pair.from_client(|| links_of(&of_bob(ONE)));
+    let seen = pair.on_client(|| links_of(&of_bob(ONE)));
     assert_eq!(
         (seen.expect("an answer"), pair.kept().len()),
         (Vec::new(), 1)
@@ -358,7 +358,7 @@ fn figures_are_their_users_and_a_busy_node_says_how_long() {
     let long = terms(4_000);
     let end = pair.end(&long);
     let ask = |terms: &Terms, is_forced| {
-        pair.from_client(|| measure_link(&of_bob(OTHER), terms, is_forced, None))
+        pair.on_client(|| measure_link(&of_bob(OTHER), terms, is_forced, None))
     };
     let busy = ask(&short, false).expect("an answer");
     let longest = long.limit() + Duration::from_secs(1);
