@@ -47,7 +47,7 @@ struct Row {
     hosts: u16,
     /// What DOCL predicted: 14 + 5 (n − 2).
     predicted: f64,
-    /// The line through what DOCL observed: 15.16 + 3.37 n is read as from the first host.
+    /// The line through what DOCL observed, if its intercept of 15.16 s is that of no host.
     observed: f64,
     /// The median of the printed rule's simulated runs.
     simulated: f64,
