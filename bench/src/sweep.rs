@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Seconds of each direction of ours, up to 10
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10))]
     seconds: u32,
     /// Only simulate; needs no root
     #[arg(long)]

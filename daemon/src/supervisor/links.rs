@@ -173,17 +173,15 @@ impl Links {
         traffic: u64,
         end: LinkEnd,
     ) -> Result<MeasureLinkReply, NotMeasured> {
-        let bytes = |bytes: &[u8]| bytes.try_into().map_err(|_| NotMeasured::Nonsense);
-        let mut secret = SessionSecret([0; 32]);
-        let is_named = end.id.len() == 16 && end.node_uuid.len() == 16 && end.secret.len() == 32;
-        if !is_named {
+        let id = <[u8; 16]>::try_from(&end.id[..]);
+        let secret = <[u8; 32]>::try_from(&end.secret[..]);
+        let (Ok(id), Ok(secret), 16) = (id, secret, end.node_uuid.len()) else {
             return Err(NotMeasured::Nonsense);
-        }
-        secret.0.copy_from_slice(&end.secret);
+        };
         let fingerprint = Fingerprint::from_wire(&end.certificate_sha256);
         let order = LinkOrder {
-            id: SessionId(bytes(&end.id)?),
-            secret,
+            id: SessionId(id),
+            secret: SessionSecret(secret),
             terms: wanted.terms,
             role: LinkRole::Dials {
                 fingerprint,

@@ -263,11 +263,8 @@ mod tests {
         let deadline = begun + terms.limit();
         let flooding = std::thread::spawn(move || {
             let Ends { control, up, down } = follower;
-            loop {
-                match hear(&control, deadline).unwrap() {
-                    (PROBE, number) => say(&control, PROBE, number, deadline).unwrap(),
-                    _ => break,
-                }
+            while let (PROBE, number) = hear(&control, deadline).unwrap() {
+                say(&control, PROBE, number, deadline).unwrap();
             }
             let rate = receive(up, terms.each, deadline).unwrap();
             say(&control, RATE, rate, deadline).unwrap();

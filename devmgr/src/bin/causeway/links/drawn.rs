@@ -5,7 +5,7 @@
 use std::f64::consts::TAU;
 use std::fmt::Write as _;
 
-use super::matrix::{Figures, bandwidth, round_trip};
+use super::matrix::{Figures, LinkReport, bandwidth, round_trip};
 
 const SIZE: f64 = 800.0;
 const RADIUS: f64 = 290.0;
@@ -31,36 +31,15 @@ pub(crate) fn svg(figures: &Figures) -> String {
                 continue;
             };
             let back = figures.between(to, from).map_or(0, |of| of.1);
-            let ((x1, y1), (x2, y2)) = (at(one), at(other));
-            // 1 Mbit/s is 1 wide, and each ten times more is 2 wider.
-            let slower = there.min(back);
-            let width = 1.0 + 2.0 * (slower as f64 * 8.0 / 1e6).max(1.0).log10();
-            let colour = if link.old { "#c0c0c0" } else { "#4878a8" };
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\" \
-                 stroke-width=\"{width:.1}\"><title>{} and {}: {} there, {} back, {}</title></line>",
-                escaped(&from.name),
-                escaped(&to.name),
-                bandwidth(there),
-                bandwidth(back),
-                round_trip(link.round_trip_median_ns),
-            );
-            // Not in the middle, where the links of a large cluster cross.
-            let (x, y) = (x1 + 0.36 * (x2 - x1), y1 + 0.36 * (y2 - y1));
-            let _ = writeln!(
-                labels,
-                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" paint-order=\"stroke\" stroke=\"white\" \
-                 stroke-width=\"4\">{}, {}</text>",
-                bandwidth(slower),
-                round_trip(link.round_trip_median_ns),
-            );
+            let (line, label) = drawn((at(one), at(other)), link, (there, back));
+            svg += &line;
+            labels += &label;
         }
     }
     svg += &labels;
     for (number, host) in hosts.iter().enumerate() {
         let (x, y) = at(number);
+        // Writing to a string does not fail.
         let _ = writeln!(
             svg,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"9\" fill=\"#303030\"/>\n<text x=\"{x:.1}\" y=\"{:.1}\" \
@@ -70,6 +49,33 @@ pub(crate) fn svg(figures: &Figures) -> String {
         );
     }
     svg + "</svg>\n"
+}
+
+/// A link as a line, and its label.
+fn drawn(
+    ((x1, y1), (x2, y2)): ((f64, f64), (f64, f64)),
+    link: &LinkReport,
+    (there, back): (u64, u64),
+) -> (String, String) {
+    // 1 Mbit/s is 1 wide, and each ten times more is 2 wider.
+    let slower = there.min(back);
+    let width = 1.0 + 2.0 * (slower as f64 * 8.0 / 1e6).max(1.0).log10();
+    let colour = if link.old { "#c0c0c0" } else { "#4878a8" };
+    let trip = round_trip(link.round_trip_median_ns);
+    let line = format!(
+        "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\" \
+         stroke-width=\"{width:.1}\"><title>{} there, {} back, {trip}</title></line>\n",
+        bandwidth(there),
+        bandwidth(back),
+    );
+    // Not in the middle, where the links of a large cluster cross.
+    let (x, y) = (x1 + 0.36 * (x2 - x1), y1 + 0.36 * (y2 - y1));
+    let label = format!(
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" paint-order=\"stroke\" stroke=\"white\" \
+         stroke-width=\"4\">{}, {trip}</text>\n",
+        bandwidth(slower),
+    );
+    (line, label)
 }
 
 fn escaped(text: &str) -> String {

@@ -21,6 +21,14 @@ pub(crate) struct NodeEnd {
     pub(crate) server: ServerSettings,
 }
 
+impl NodeEnd {
+    /// Whether the text is its name or one of its addresses.
+    fn is_named(&self, of: &str) -> bool {
+        let mut addresses = self.server.addresses();
+        self.name == of || addresses.any(|at| at.as_str() == of || at.host() == of)
+    }
+}
+
 /// This machine, and the nodes.
 pub(crate) struct Hosts {
     pub(crate) nodes: Vec<Arc<NodeEnd>>,
@@ -58,20 +66,18 @@ impl Hosts {
             };
             let named = server.name.clone();
             let name = named.unwrap_or_else(|| inventory.node_name.clone());
-            let is_wanted = |of: &String| {
-                *of == name
-                    || server
-                        .addresses()
-                        .any(|at| at.as_str() == of || at.host() == of)
-            };
-            let uuid = <[u8; 16]>::try_from(&inventory.node_uuid[..]);
-            if let Ok(uuid) = uuid
-                && (wanted.is_empty() || wanted.iter().any(is_wanted))
-            {
-                let node = NodeEnd { name, uuid, server };
-                nodes.push(Arc::new(node));
+            if let Ok(uuid) = <[u8; 16]>::try_from(&inventory.node_uuid[..]) {
+                nodes.push(Arc::new(NodeEnd { name, uuid, server }));
             }
         }
+        for of in wanted {
+            if !nodes.iter().any(|node: &Arc<NodeEnd>| node.is_named(of)) {
+                absent.push(format!(
+                    "no node that answers has the name or address `{of}`"
+                ));
+            }
+        }
+        nodes.retain(|node| wanted.is_empty() || wanted.iter().any(|of| node.is_named(of)));
         if nodes.is_empty() {
             let what = format!("no node takes part; {}", absent.join("; "));
             return Err(Failure::new(what.trim_end_matches("; ")).cure(
