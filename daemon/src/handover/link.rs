@@ -1,7 +1,7 @@
 //! The messages between the supervisor and a process that measures a link.
 //!
 //! The supervisor sends the order first. The process of the end that is dialled then gets connections, as workers do. The
-//! process that dials sends its outcome, and ends. Both ends are the same binary, so the format has no version.
+//! process sends its outcome, and ends. Both ends are the same binary, so the format has no version.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -61,7 +61,7 @@ pub struct LinkOutcome {
     /// Why there are no figures, for people; empty: there are.
     #[prost(string, tag = "1")]
     pub fault: String,
-    /// Whether the streams had begun.
+    /// Whether the other end was reached, so that streams may have begun.
     #[prost(bool, tag = "2")]
     pub has_streamed: bool,
     /// This end's address.
@@ -154,7 +154,7 @@ impl LinkOrder {
         let role =
             match encoded.dials {
                 true => LinkRole::Dials {
-                    fingerprint: Fingerprint::from_wire(&encoded.fingerprint),
+                    fingerprint: causeway_links::certificate(&encoded.fingerprint).ok()?,
                     addresses: encoded.addresses,
                 },
                 false => LinkRole::Dialled((!encoded.certificate.is_empty()).then(|| {

@@ -10,11 +10,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use causeway_links::{Admission, Entry, LinkMemory, Refused, Terms};
+use causeway_links::{
+    Admission, Asker, Entry, LinkMemory, Refused, Table, Terms, Used, WrongDigest, certificate,
+};
 use causeway_proto::control::{Link, LinkEnd, MeasureLinkReply};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{Introduction, PREAMBLE, Verdict};
-use causeway_security::{Fingerprint, SessionCertificate};
+use causeway_security::SessionCertificate;
 use parking_lot::Mutex;
 use tonic::Status;
 
@@ -40,6 +42,8 @@ struct Inner {
     secures: bool,
     /// `None` without a state folder: figures are not kept.
     memory: Option<LinkMemory>,
+    /// What has been read of it, so that callers who ask often cost no memory. `None`: nothing yet.
+    kept: Mutex<Option<Table>>,
     state: Mutex<State>,
 }
 
@@ -70,6 +74,8 @@ pub(super) enum NotMeasured {
     Ended,
     #[error("the request does not name the other end of the link")]
     Nonsense,
+    #[error(transparent)]
+    WrongDigest(#[from] WrongDigest),
 }
 
 impl From<NotMeasured> for Status {
@@ -78,7 +84,7 @@ impl From<NotMeasured> for Status {
         match error {
             NotMeasured::Refused(_) | NotMeasured::System(_) => Status::resource_exhausted(text),
             NotMeasured::Fault(_) | NotMeasured::Ended => Status::failed_precondition(text),
-            NotMeasured::Nonsense => Status::invalid_argument(text),
+            NotMeasured::Nonsense | NotMeasured::WrongDigest(_) => Status::invalid_argument(text),
         }
     }
 }
@@ -95,6 +101,7 @@ impl Links {
             workers,
             secures,
             memory,
+            kept: Mutex::default(),
             state: Mutex::default(),
         }))
     }
@@ -178,7 +185,7 @@ impl Links {
         let (Ok(id), Ok(secret), 16) = (id, secret, end.node_uuid.len()) else {
             return Err(NotMeasured::Nonsense);
         };
-        let fingerprint = Fingerprint::from_wire(&end.certificate_sha256);
+        let fingerprint = certificate(&end.certificate_sha256)?;
         let order = LinkOrder {
             id: SessionId(id),
             secret: SessionSecret(secret),
@@ -215,13 +222,13 @@ impl Links {
         let terms = order.terms;
         let times = (terms.streams(), terms.limit() + GRACE);
         let now = Instant::now();
-        let begun = self
-            .0
-            .state
-            .lock()
-            .admission
-            .begin(now, times, traffic, wanted.is_forced);
-        begun?;
+        let asker = Asker {
+            user: wanted.user.0.as_deref().unwrap_or(""),
+            is_forced: wanted.is_forced,
+        };
+        let mut state = self.0.state.lock();
+        state.admission.begin(now, times, traffic, asker)?;
+        drop(state);
         let started = || -> std::io::Result<_> {
             let (ours, theirs) = handover::pair()?;
             let process = self.0.processes.start(Role::Link, theirs)?;
@@ -234,10 +241,11 @@ impl Links {
                 process: Some(process),
                 channel: Arc::new(channel),
                 limit: terms.limit() + GRACE,
-                has_streamed: matches!(order.role, LinkRole::Dialled(_)),
+                has_streamed: true,
             }),
             Err(error) => {
-                self.0.state.lock().admission.end(false);
+                let mut state = self.0.state.lock();
+                state.admission.end(now, Used::NotBegun);
                 Err(error.into())
             }
         }
@@ -272,30 +280,41 @@ impl Links {
 
     /// The figures that a user has had measured.
     pub(super) async fn of(&self, User(user): &User) -> Vec<Link> {
-        let Some(memory) = self.0.memory.clone() else {
+        let (links, user) = (self.clone(), user.clone().unwrap_or_default());
+        let read = tokio::task::spawn_blocking(move || links.read(&user)).await;
+        read.unwrap_or_default()
+    }
+
+    fn read(&self, user: &str) -> Vec<Link> {
+        let Some(memory) = &self.0.memory else {
             return Vec::new();
         };
-        let read = tokio::task::spawn_blocking(move || memory.table()).await;
-        let table = match read {
-            Ok(Ok(table)) => table,
-            Ok(Err(error)) => {
+        let mut kept = self.0.kept.lock();
+        let table = kept.get_or_insert_with(|| {
+            memory.table().unwrap_or_else(|error| {
                 tracing::warn!(%error, "the kept figures of links cannot be used");
-                return Vec::new();
-            }
-            Err(_) => return Vec::new(),
-        };
-        let user = user.as_deref().unwrap_or("");
+                Table::default()
+            })
+        });
         let own = table.entries().iter().filter(|of| of.user == user);
         own.map(link).collect()
     }
 
     async fn keep(&self, entry: Entry) {
-        let Some(memory) = self.0.memory.clone() else {
-            return;
+        let links = self.clone();
+        let keep = move || {
+            let Some(memory) = &links.0.memory else {
+                return;
+            };
+            let mut kept = links.0.kept.lock();
+            // The next reader sees what others have deleted, too.
+            *kept = None;
+            if let Err(error) = memory.keep(vec![entry]) {
+                tracing::warn!(%error, "the figures of a link are not kept");
+            }
         };
-        let kept = tokio::task::spawn_blocking(move || memory.keep(vec![entry])).await;
-        if let Ok(Err(error)) = kept {
-            tracing::warn!(%error, "the figures of a link are not kept");
+        if let Err(error) = tokio::task::spawn_blocking(keep).await {
+            tracing::error!(%error, "the figures of a link are not kept");
         }
     }
 }
@@ -306,7 +325,7 @@ struct Running {
     process: Option<Process>,
     channel: Arc<OwnedFd>,
     limit: Duration,
-    /// Whether the measurement counts, if the process says nothing of that.
+    /// Whether the measurement has loaded the network. It may have, if the process ends without a word.
     has_streamed: bool,
 }
 
@@ -334,7 +353,11 @@ impl Drop for Running {
     fn drop(&mut self) {
         let mut state = self.links.0.state.lock();
         state.dialled = None;
-        state.admission.end(self.has_streamed);
+        let used = match self.has_streamed {
+            true => Used::Streams,
+            false => Used::Nothing,
+        };
+        state.admission.end(Instant::now(), used);
     }
 }
 

@@ -279,8 +279,9 @@ impl Node {
             processes.clone(),
             workers.clone(),
             settings.security.tls.is_some(),
-            // A private daemon lives as long as one program.
-            (settings.state.as_deref().filter(|_| !settings.private)).map(LinkMemory::in_folder),
+            // Nobody finds the figures of a node that is another one at each start.
+            (settings.state.as_deref().filter(|_| identity.is_kept))
+                .map(|folder| LinkMemory::of_node(folder, identity.uuid.as_bytes())),
         );
         let managed = settings.manager.clone().map(|manager| {
             let shares = settings.shares.clone();

@@ -296,8 +296,8 @@ impl WorkerEnv {
                 datagrams: true,
                 ..Sandbox::default()
             }),
-            // Connects where workers may, and needs no driver.
-            Role::Link => is_sandboxed.then(|| Sandbox {
+            // Connects where workers may. It needs no driver, so no driver keeps it out of the sandbox.
+            Role::Link => settings.enabled.then(|| Sandbox {
                 connect_ports: settings.connect_ports.clone(),
                 datagrams: settings.connect_ports.is_none(),
                 ..Sandbox::default()

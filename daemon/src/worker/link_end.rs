@@ -78,7 +78,11 @@ fn run(channel: OwnedFd) -> Result<(), NotBegun> {
             measure(&order, &end, deadline).send(&channel)?;
             Ok(())
         }
-        LinkRole::Dialled(certificate) => be_measured(channel, order, certificate, deadline),
+        LinkRole::Dialled(certificate) => {
+            let channel = Arc::new(channel);
+            be_measured(&channel, order, certificate, deadline)?.send(&channel)?;
+            Ok(())
+        }
     }
 }
 
@@ -116,13 +120,13 @@ fn measure(order: &LinkOrder, end: &End, deadline: Instant) -> LinkOutcome {
     }
 }
 
-/// Collects the connections, and follows the other end's measurement.
+/// Collects the connections, and follows the other end's measurement. The outcome says whether there was one.
 fn be_measured(
-    channel: OwnedFd,
+    channel: &Arc<OwnedFd>,
     order: LinkOrder,
     certificate: Option<SessionCertificate>,
     deadline: Instant,
-) -> Result<(), NotBegun> {
+) -> Result<LinkOutcome, NotBegun> {
     let tls = certificate.as_ref().map(SessionCertificate::server);
     let gathering = Arc::new(Gathering {
         tls: tls.transpose()?,
@@ -131,7 +135,7 @@ fn be_measured(
         lanes: Mutex::default(),
     });
     let (whole, complete) = mpsc::channel();
-    let receiving = Arc::clone(&gathering);
+    let (receiving, channel) = (Arc::clone(&gathering), Arc::clone(channel));
     std::thread::Builder::new()
         .name("link-sockets".into())
         .spawn(move || {
@@ -139,15 +143,19 @@ fn be_measured(
             // The supervisor no longer needs the measurement.
             sys::exit_now(0)
         })?;
-    let left = deadline.saturating_duration_since(Instant::now());
-    let Ok(ends) = complete.recv_timeout(left) else {
+    // Later ones would have no time for their streams, and others wait for this node.
+    let left = gathering.order.terms.connected_within();
+    let Ok(ends) = complete.recv_timeout(left.saturating_sub(RESERVE)) else {
         tracing::debug!("the other end of a measured link has not connected in time");
-        return Ok(());
+        return Ok(LinkOutcome::default());
     };
     if let Err(error) = follow(ends, &gathering.order.terms, deadline) {
         tracing::debug!(%error, "a measured link has no figures");
     }
-    Ok(())
+    Ok(LinkOutcome {
+        has_streamed: true,
+        ..LinkOutcome::default()
+    })
 }
 
 /// The connections of a measurement, as they arrive.

@@ -370,11 +370,11 @@ pub fn own_file() -> Option<PathBuf> {
     named.or_else(|| Some(user_folder(set)?.join(TOML)))
 }
 
-/// The file of figures of measured links, beside that of remembered nodes. `None`: the user has no folder for state.
+/// This machine's file of figures of measured links, beside that of remembered nodes. `None`: the user has no folder for state.
 #[must_use]
 pub fn link_memory() -> Option<LinkMemory> {
     let state = Environment::of_process(&[])?.state?;
-    Some(LinkMemory::in_folder(&state))
+    Some(LinkMemory::of_programs(&state))
 }
 
 /// All settings that apply to data connections: those of the servers, those of the manager for its nodes, and those of

@@ -30,7 +30,7 @@ fn a_measured_link_is_known_until_the_process_has_its_own_figure() {
         tls: false,
         when: now.expect("after 1970").as_secs(),
     };
-    let memory = LinkMemory::in_folder(&state.path().join("causeway"));
+    let memory = LinkMemory::of_programs(&state.path().join("causeway"));
     memory.keep(vec![entry]).expect("kept");
     let bandwidth = || number(&device_info(device, CL_DEVICE_BANDWIDTH_WWU));
     assert_eq!(bandwidth(), 123_000_000);

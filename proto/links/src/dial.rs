@@ -41,6 +41,22 @@ pub struct End {
     pub addresses: Vec<String>,
 }
 
+/// The digest of a certificate has another length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the digest of the other end's certificate has a wrong length")]
+pub struct WrongDigest;
+
+/// The digest of the certificate that an end will show, from a message. `None`: it uses no TLS.
+///
+/// # Errors
+/// [`WrongDigest`]; the end must then not be dialled, because nothing says whether its TLS may be left out.
+pub fn certificate(digest: &[u8]) -> Result<Option<Fingerprint>, WrongDigest> {
+    match digest {
+        [] => Ok(None),
+        digest => Fingerprint::from_wire(digest).map(Some).ok_or(WrongDigest),
+    }
+}
+
 /// Why the other end was not reached.
 #[derive(Debug, thiserror::Error)]
 pub enum NotDialled {
@@ -150,13 +166,26 @@ fn with_lanes(
         control.socket().local_addr()?,
         control.socket().peer_addr()?,
     );
-    let all = |lanes: std::ops::Range<u8>| -> Result<Vec<Line>, NotDialled> {
-        lanes.map(|lane| dial(end, at, lane, deadline)).collect()
-    };
+    // All at once: each takes several round trips, and more if a segment is lost.
+    let mut lanes = std::thread::scope(|scope| {
+        let numbers = lanes::UP.chain(lanes::DOWN);
+        let dials: Vec<_> = numbers
+            .map(|lane| {
+                let name = std::thread::Builder::new().name("link-lane".into());
+                name.spawn_scoped(scope, move || dial(end, at, lane, deadline))
+            })
+            .collect();
+        let ends = dials.into_iter().map(|dial| match dial?.join() {
+            Ok(line) => line,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ends.collect::<Result<Vec<Line>, NotDialled>>()
+    })?;
+    let down = lanes.split_off(lanes::UP.len());
     let ends = Ends {
         control,
-        up: all(lanes::UP)?,
-        down: all(lanes::DOWN)?,
+        up: lanes,
+        down,
     };
     Ok(Dialled { ends, addresses })
 }
@@ -192,6 +221,9 @@ pub fn dial(end: &End, at: SocketAddr, lane: u8, deadline: Instant) -> Result<Li
     let mut theirs = [0; WORKER_PROOF];
     read_by(&line, &mut theirs, deadline)?;
     if check_worker_proof(&end.secret, &preamble, &greeting.nonce, &ours, &theirs).is_some() {
+        // A stream sets its own, and a write of it that is given up would end the lane.
+        line.socket().set_read_timeout(None)?;
+        line.socket().set_write_timeout(None)?;
         return Ok(line);
     }
     // A refusal here is a greeting, which has the size of a proof.
@@ -267,4 +299,63 @@ pub(crate) fn read_by(mut line: &Line, mut into: &mut [u8], deadline: Instant) -
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_proto::preamble::{CLIENT_PROOF, PREAMBLE, worker_proof};
+    use std::net::TcpListener;
+
+    fn answer(mut socket: TcpStream, secret: &SessionSecret) -> io::Result<TcpStream> {
+        let mut preamble = [0; PREAMBLE];
+        socket.read_exact(&mut preamble)?;
+        let greeting = Greeting::welcome();
+        socket.write_all(&greeting.encode())?;
+        let mut proof = [0; CLIENT_PROOF];
+        socket.read_exact(&mut proof)?;
+        socket.write_all(&worker_proof(secret, &preamble, &greeting.nonce, &proof, 0))?;
+        Ok(socket)
+    }
+
+    #[test]
+    fn lanes_are_dialled_at_once_and_keep_no_timeout() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let end = End {
+            id: SessionId([3; 16]),
+            secret: SessionSecret([4; 32]),
+            fingerprint: None,
+            addresses: vec![listener.local_addr().unwrap().to_string()],
+        };
+        let secret = end.secret.clone();
+        let answering = std::thread::spawn(move || {
+            let control = answer(listener.accept().unwrap().0, &secret).unwrap();
+            // No lane gets an answer before all have been dialled.
+            let lanes: Vec<_> = (1..lanes::ALL)
+                .map(|_| listener.accept().unwrap().0)
+                .collect();
+            let answered = lanes.into_iter().map(|lane| answer(lane, &secret).unwrap());
+            (control, answered.collect::<Vec<_>>())
+        });
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let Dialled { ends, .. } = dial_any(&end, deadline).unwrap();
+        assert_eq!(
+            (ends.up.len(), ends.down.len()),
+            (lanes::UP.len(), lanes::DOWN.len())
+        );
+        for line in ends.up.iter().chain(&ends.down) {
+            assert_eq!(line.socket().read_timeout().unwrap(), None);
+            assert_eq!(line.socket().write_timeout().unwrap(), None);
+        }
+        drop(answering.join().unwrap());
+    }
+
+    #[test]
+    fn a_digest_of_a_wrong_length_is_no_consent_to_clear_text() {
+        assert_eq!(certificate(&[]), Ok(None));
+        assert_eq!(certificate(&[5; 32]), Ok(Some(Fingerprint([5; 32]))));
+        for wrong in [1, 31, 33] {
+            assert_eq!(certificate(&vec![5; wrong]), Err(WrongDigest));
+        }
+    }
 }

@@ -45,22 +45,39 @@ impl RoundTrip {
 
 /// Counts a stream's bytes in time slots since the first byte.
 ///
-/// The first fifth of the time does not count. There, TCP finds out how fast it may send, and buffers on the way fill.
+/// The first fifth of the time does not count. There, TCP finds out how fast it may send, and buffers on the way fill. With
+/// a long round trip, TCP needs [`START`] of them, but half of the time counts always.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meter {
+    each: Duration,
     slots: Vec<u64>,
+    /// The first slot that counts.
+    begin: usize,
 }
 
+/// Round trips until TCP has found out how fast it may send.
+const START: u32 = 10;
+
 impl Meter {
-    /// A meter for a stream of this duration.
+    /// A meter for a stream of this duration, over a link with this round trip.
     #[must_use]
-    pub fn new(each: Duration) -> Meter {
+    pub fn new(each: Duration, round_trip: Duration) -> Meter {
         let slots = each.as_nanos().div_ceil(SLOT.as_nanos()).max(1);
         // A stream lasts for seconds.
         let slots = usize::try_from(slots).unwrap_or(usize::MAX).min(1 << 16);
+        let start = round_trip.saturating_mul(START).as_nanos() / SLOT.as_nanos();
+        let start = usize::try_from(start).unwrap_or(usize::MAX);
         Meter {
+            each,
             slots: vec![0; slots],
+            begin: start.clamp(slots / 5, slots / 2),
         }
+    }
+
+    /// The stream's duration.
+    #[must_use]
+    pub fn each(&self) -> Duration {
+        self.each
     }
 
     /// Counts bytes that arrived `since` the first one. Later ones than the duration do not count.
@@ -81,8 +98,7 @@ impl Meter {
     /// Bytes per second.
     #[must_use]
     pub fn rate(&self) -> u64 {
-        let begin = self.slots.len() / 5;
-        let counted = &self.slots[begin..];
+        let counted = &self.slots[self.begin..];
         let bytes: u128 = counted.iter().map(|bytes| u128::from(*bytes)).sum();
         let ns = SLOT.as_nanos() * counted.len() as u128;
         u64::try_from(bytes * 1_000_000_000 / ns).unwrap_or(u64::MAX)
@@ -119,17 +135,30 @@ mod tests {
 
     #[test]
     fn a_steady_stream_has_its_rate_and_its_beginning_does_not_count() {
-        let mut meter = Meter::new(500 * MS);
+        let mut meter = Meter::new(500 * MS, MS);
         for slot in 0..60 {
             // Ten times as much in the first 100 ms, which fills buffers.
             let bytes = if slot < 10 { 10_000 } else { 1_000 };
             meter.add(slot * 10 * MS, bytes);
         }
         assert_eq!(meter.rate(), 100_000);
-        let mut lanes = Meter::new(500 * MS);
+        let mut lanes = Meter::new(500 * MS, MS);
         lanes.join(&meter);
         lanes.join(&meter);
         assert_eq!(lanes.rate(), 200_000);
+    }
+
+    #[test]
+    fn the_slow_start_of_a_long_way_does_not_count() {
+        for (trip, counted) in [(1, 40), (20, 30), (30, 25), (10_000, 25)] {
+            let mut meter = Meter::new(500 * MS, trip * MS);
+            for slot in 50 - counted..50 {
+                meter.add(slot * 10 * MS, 1_000);
+            }
+            assert_eq!(meter.rate(), 100_000, "{trip} ms");
+            meter.add((50 - counted) * 10 * MS - MS, 1_000_000);
+            assert_eq!(meter.rate(), 100_000, "{trip} ms");
+        }
     }
 
     proptest! {
@@ -147,16 +176,16 @@ mod tests {
 
         #[test]
         fn no_meter_counts_more_than_came(
-            each in 1_u64..10_000, arrived in prop::collection::vec((0_u64..20_000, 0_u64..1 << 40), 0..50)
+            each in 1_u64..10_000, trip in 0_u64..1_000, arrived in prop::collection::vec((0_u64..20_000, 0_u64..1 << 40), 0..50)
         ) {
             let each = Duration::from_millis(each);
-            let mut meter = Meter::new(each);
+            let mut meter = Meter::new(each, Duration::from_millis(trip));
             for (at, bytes) in &arrived {
                 meter.add(Duration::from_millis(*at), *bytes);
             }
             let sum: u128 = arrived.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
-            // The counted time is four fifths of the whole at least, less a slot's width.
-            let most = sum * 1000 / (each.as_millis() * 4 / 5).max(1);
+            // The counted time is half of the whole at least.
+            let most = sum * 1000 / (each.as_millis() / 2).max(1);
             prop_assert!(u128::from(meter.rate()) <= most);
         }
     }

@@ -19,10 +19,10 @@ mod plan;
 mod stream;
 mod table;
 
-pub use admission::{Admission, Busy, MOST_TRAFFIC, Refused};
-pub use dial::{Dialled, End, NotDialled, dial, dial_any};
+pub use admission::{Admission, Asker, Busy, MOST_TRAFFIC, Refused, Used};
+pub use dial::{Dialled, End, NotDialled, WrongDigest, certificate, dial, dial_any};
 pub use exchange::{Ends, NotMeasured, Terms, follow, lanes, lead};
 pub use figures::{Measured, Meter, PROBES, RoundTrip};
-pub use memory::{BadMemory, FILE, LinkMemory};
+pub use memory::{BadMemory, LinkMemory};
 pub use plan::rounds;
 pub use table::{Entry, MOST_BYTES, MOST_ENTRIES, Table};

@@ -1,5 +1,6 @@
 //! The file of kept figures, of a daemon or of a user's programs.
 //!
+//! Its name depends on whose figures they are, because a daemon, its user's programs and other machines may share a folder.
 //! Invariants: an absent or damaged file counts as empty. A reader sees a whole file, because a writer replaces it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -9,11 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use sha2::{Digest, Sha256};
 
 use crate::table::{Entry, MOST_BYTES, Table};
-
-/// The file's name.
-pub const FILE: &str = "links.toml";
 
 /// Longest wait for other programs that write the file.
 const LOCKED_WITHIN: Duration = Duration::from_millis(500);
@@ -38,6 +37,11 @@ pub enum BadMemory {
         /// What is wrong.
         reason: String,
     },
+    /// A new figure has a value that is not possible.
+    #[error(
+        "the figures of a link are not kept: a name in them is not valid, or longer than 255 bytes"
+    )]
+    NotValid,
     /// Other programs write the file.
     #[error("{path}: other programs have written the file for too long; measure again", path = .0.display())]
     Busy(PathBuf),
@@ -50,11 +54,31 @@ pub struct LinkMemory {
 }
 
 impl LinkMemory {
-    /// The file in this folder.
+    /// The file of a node's daemon in this folder.
     #[must_use]
-    pub fn in_folder(folder: &Path) -> LinkMemory {
+    pub fn of_node(folder: &Path, uuid: &[u8; 16]) -> LinkMemory {
+        let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         LinkMemory {
-            path: folder.join(FILE),
+            path: folder.join(format!("node-{uuid}.links.toml")),
+        }
+    }
+
+    /// The file of a user's programs on this machine, in this folder.
+    #[must_use]
+    pub fn of_programs(folder: &Path) -> LinkMemory {
+        // Machines without an id have one file.
+        let machine = fs::read("/etc/machine-id").unwrap_or_default();
+        LinkMemory::of_machine(folder, &machine)
+    }
+
+    fn of_machine(folder: &Path, machine: &[u8]) -> LinkMemory {
+        let digest = Sha256::new()
+            .chain_update(b"causeway links 1\0")
+            .chain_update(machine)
+            .finalize();
+        let number = u32::from_be_bytes(std::array::from_fn(|i| digest[i]));
+        LinkMemory {
+            path: folder.join(format!("machine-{number:08x}.links.toml")),
         }
     }
 
@@ -101,11 +125,13 @@ impl LinkMemory {
         let mut table = self.table().unwrap_or_default();
         for entry in entries {
             if !table.note(entry) {
-                return Err(self.damaged(&"a new figure is not valid"));
+                return Err(BadMemory::NotValid);
             }
         }
         // The process's id is in the name for systems that cannot lock a folder.
-        let new = folder.join(format!(".{FILE}.{}", std::process::id()));
+        let new = self
+            .path
+            .with_extension(format!("new.{}", std::process::id()));
         let written = write(&new, &table.text()).and_then(|()| fs::rename(&new, &self.path));
         written.map_err(|error| {
             // The system may keep the file; the next writer of this id then replaces it.
@@ -169,7 +195,7 @@ mod tests {
     #[test]
     fn figures_are_kept_and_a_damaged_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let memory = LinkMemory::in_folder(&folder.path().join("state/causeway"));
+        let memory = LinkMemory::of_programs(&folder.path().join("state/causeway"));
         assert_eq!(memory.table().unwrap(), Table::default(), "an absent file");
         memory.keep(vec![entry("", 1, 1), entry("", 2, 1)]).unwrap();
         memory.keep(vec![entry("", 2, 5)]).unwrap();
@@ -184,15 +210,33 @@ mod tests {
     }
 
     #[test]
+    fn nodes_programs_and_machines_have_files_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let memories = [
+            LinkMemory::of_node(folder.path(), &[1; 16]),
+            LinkMemory::of_node(folder.path(), &[2; 16]),
+            LinkMemory::of_machine(folder.path(), b"one"),
+            LinkMemory::of_machine(folder.path(), b"other"),
+        ];
+        for (when, memory) in (1..).zip(&memories) {
+            memory.keep(vec![entry("", 7, when)]).unwrap();
+        }
+        for (when, memory) in (1..).zip(&memories) {
+            assert_eq!(memory.table().unwrap().entries()[0].when, when);
+        }
+    }
+
+    #[test]
     fn one_wrong_figure_keeps_the_file_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
-        let memory = LinkMemory::in_folder(folder.path());
+        let memory = LinkMemory::of_programs(folder.path());
         memory.keep(vec![entry("", 1, 1)]).unwrap();
         let wrong = Entry {
             peer: String::new(),
             ..entry("", 2, 2)
         };
-        assert!(memory.keep(vec![wrong]).is_err());
+        let refused = memory.keep(vec![wrong]);
+        assert!(matches!(refused, Err(BadMemory::NotValid)), "{refused:?}");
         assert_eq!(memory.table().unwrap().entries().len(), 1);
     }
 }

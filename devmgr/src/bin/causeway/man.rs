@@ -228,7 +228,7 @@ const FILES: Section = Section {
             "nodes that were found and used, which programs ask at once; may be deleted",
         ),
         (
-            "~/.local/state/causeway/links.toml",
+            "~/.local/state/causeway/machine-*.links.toml",
             "how fast this machine and nodes reach each other (causeway links --measure); may be deleted",
         ),
         (
