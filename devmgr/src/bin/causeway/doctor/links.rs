@@ -1,6 +1,6 @@
 //! Kept figures of links: a pair that is far slower than the others often uses a wrong network.
 
-use causeway::config::Settings;
+use causeway::config::{self, Settings};
 
 use super::finding::Finding;
 use crate::links::{Figures, Hosts, bandwidth, slow};
@@ -9,6 +9,11 @@ const CHECK: &str = "links";
 
 /// Judges the kept figures. Nothing is measured. There is no finding without figures.
 pub(super) fn links(settings: &Settings) -> Vec<Finding> {
+    // Who measures has figures of this machine, too. Others need not wait for the nodes once more.
+    let own = config::link_memory().map(|memory| memory.table());
+    if own.is_none_or(|own| own.is_ok_and(|table| table.entries().is_empty())) {
+        return Vec::new();
+    }
     // Nodes that do not answer have findings of their own.
     let Ok((hosts, _)) = Hosts::find(settings, &[]) else {
         return Vec::new();

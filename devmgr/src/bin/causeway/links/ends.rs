@@ -22,6 +22,17 @@ pub(crate) struct NodeEnd {
 }
 
 impl NodeEnd {
+    /// Its addresses that are no Unix sockets.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = String> {
+        let addresses = self.server.addresses().filter(|at| at.path().is_none());
+        addresses.map(ToString::to_string)
+    }
+
+    /// Whether connections to it use TLS.
+    pub(crate) fn is_secured(&self) -> bool {
+        self.server.tls.ca.is_some() && self.sockets().next().is_some()
+    }
+
     /// Whether the text is its name or one of its addresses.
     fn is_named(&self, of: &str) -> bool {
         let mut addresses = self.server.addresses();
@@ -127,8 +138,19 @@ impl Hosts {
                 Err(error) => problems.push(error.to_string()),
             }
         }
-        for node in &self.nodes {
-            match links_of(&node.server) {
+        let kept = std::thread::scope(|scope| {
+            let asked = self.nodes.iter();
+            let asked: Vec<_> = asked
+                .map(|node| scope.spawn(|| links_of(&node.server)))
+                .collect();
+            let answers = asked.into_iter().map(|asked| match asked.join() {
+                Ok(answer) => answer,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            answers.collect::<Vec<_>>()
+        });
+        for (node, kept) in self.nodes.iter().zip(kept) {
+            match kept {
                 Ok(of) => links.extend(
                     of.iter()
                         .filter_map(|of| Some(shown(&id(&node.uuid), entry(of)?))),
@@ -140,7 +162,7 @@ impl Hosts {
     }
 }
 
-fn shown(owner: &str, of: Entry) -> Shown {
+pub(crate) fn shown(owner: &str, of: Entry) -> Shown {
     Shown {
         owner: owner.to_owned(),
         of,

@@ -1,6 +1,7 @@
 //! The kept figures, as a list and as a matrix, and the pairs that are much slower than others.
 //!
-//! Pure, but for the time of now. Invariant: of two figures for a direction, the newer counts.
+//! Pure, but for the time of now. Invariant: of two figures for a direction, the newer counts. Hosts have clocks of their own:
+//! a figure of far in the future is the oldest of all.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +14,8 @@ use crate::text::printable;
 
 /// A pair is slow if the median of all pairs is so many times faster.
 const SLOWER: u64 = 5;
+/// By how many seconds a host's clock may be before this one.
+const CLOCKS_DIFFER: u64 = 600;
 /// Number of pairs from which a median says something.
 const ENOUGH: usize = 3;
 
@@ -96,7 +99,10 @@ impl Figures {
                 .map(|of| of.name.clone())
         };
         let mut pairs: BTreeMap<(String, String), Shown> = BTreeMap::new();
-        for shown in kept {
+        for mut shown in kept {
+            if shown.of.when > now + CLOCKS_DIFFER {
+                shown.of.when = 0;
+            }
             if name(&shown.owner).is_none() || name(&shown.of.peer).is_none() {
                 continue;
             }
@@ -295,6 +301,30 @@ pub(crate) mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_is_before_does_not_win_for_ever() {
+        let hosts = hosts(3);
+        let (one, other) = (&hosts[1], &hosts[2]);
+        let wrong = kept(one, other, 7, 7, 2_000_000);
+        let shown = figures(&hosts, vec![wrong.clone()], 1_000_000);
+        assert!(shown.links()[0].old);
+        let right = kept(other, one, 8, 8, 900_000);
+        for both in [
+            vec![wrong.clone(), right.clone()],
+            vec![right.clone(), wrong.clone()],
+        ] {
+            let shown = figures(&hosts, both, 1_000_000);
+            assert_eq!(shown.links()[0].slower(), 8);
+        }
+        // A little is no mistake.
+        let ahead = kept(one, other, 9, 9, 1_000_000 + CLOCKS_DIFFER);
+        let shown = figures(&hosts, vec![ahead, right], 1_000_000);
+        assert_eq!(
+            (shown.links()[0].slower(), shown.links()[0].old),
+            (9, false)
+        );
     }
 
     #[test]

@@ -1,19 +1,22 @@
 //! Measures the pairs in rounds, in which each host takes part once at most.
 //!
 //! Invariants: nothing is measured twice at the same time on a host by this tool. A node that is busy is asked again when it
-//! said that it is free, for [`PATIENCE`] at most.
+//! said that it is free, for [`PATIENCE`] at most. Of two nodes, the one with the larger uuid is reserved first, so that two
+//! tools cannot each wait for what the other one has.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use causeway::transport::links::measure_link;
-use causeway_links::{Dialled, End, Entry, Terms, dial_any, lead, rounds};
+use causeway_links::{
+    Dialled, End, Entry, Terms, WrongDigest, certificate, dial_any, lead, rounds,
+};
 use causeway_proto::control::{LinkEnd, MeasureLinkReply};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
-use causeway_security::Fingerprint;
 
 use super::ends::{Hosts, NodeEnd};
+use crate::failure::Failure;
 use crate::json::id;
 use crate::say::say;
 
@@ -21,9 +24,11 @@ use crate::say::say;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What has come of it.
+#[derive(Default)]
 pub(crate) struct MeasuredPairs {
-    /// The figures that this machine keeps. The nodes keep theirs.
-    pub(crate) own: Vec<Entry>,
+    /// This machine's figures that could not be kept, and why. The nodes keep theirs.
+    pub(crate) not_kept: Vec<Entry>,
+    pub(crate) why: Option<Failure>,
     /// Number of pairs without figures.
     pub(crate) failed: usize,
 }
@@ -39,16 +44,17 @@ enum NoFigures {
     Exchange(#[from] causeway_links::NotMeasured),
     #[error("the nodes measure other links all the time")]
     Busy,
+    #[error(transparent)]
+    WrongDigest(#[from] WrongDigest),
+    #[error("the node offers a measurement without TLS, although its own connections use TLS")]
+    InTheClear,
     #[error("the node answered with neither figures nor an end of a link")]
     Nonsense,
 }
 
-/// Measures all pairs.
+/// Measures all pairs. This machine's figures are kept after each round.
 pub(crate) fn measure(hosts: &Hosts, terms: Terms, is_forced: bool) -> MeasuredPairs {
-    let mut measured = MeasuredPairs {
-        own: Vec::new(),
-        failed: 0,
-    };
+    let mut measured = MeasuredPairs::default();
     // This machine is number 0.
     let rounds = rounds(1 + hosts.nodes.len());
     let count = rounds.len();
@@ -56,26 +62,45 @@ pub(crate) fn measure(hosts: &Hosts, terms: Terms, is_forced: bool) -> MeasuredP
         say!("causeway links: round {} of {count}", number + 1);
         let pairs: Vec<_> = round
             .into_iter()
-            .map(|(one, other)| {
-                let dialling = one.checked_sub(1).map(|one| Arc::clone(&hosts.nodes[one]));
-                let dialled = Arc::clone(&hosts.nodes[other - 1]);
+            .filter_map(|(one, other)| {
+                let mut dialled = Arc::clone(&hosts.nodes[other - 1]);
+                let dialling = one.checked_sub(1).map(|one| {
+                    let one = Arc::clone(&hosts.nodes[one]);
+                    match one.uuid > dialled.uuid {
+                        true => std::mem::replace(&mut dialled, one),
+                        false => one,
+                    }
+                });
+                if dialling.is_none() && dialled.sockets().next().is_none() {
+                    say!(
+                        "causeway links: {}: a Unix socket is no link; not measured from this machine",
+                        dialled.name
+                    );
+                    return None;
+                }
                 let names = match &dialling {
                     None => format!("this machine and {}", dialled.name),
                     Some(one) => format!("{} and {}", one.name, dialled.name),
                 };
                 let pair = move || pair(dialling.as_deref(), &dialled, &terms, is_forced);
-                (names, std::thread::spawn(pair))
+                Some((names, std::thread::spawn(pair)))
             })
             .collect();
+        let mut own = Vec::new();
         for (names, pair) in pairs {
             match pair.join() {
-                Ok(Ok(entry)) => measured.own.extend(entry),
+                Ok(Ok(entry)) => own.extend(entry),
                 Ok(Err(error)) => {
                     measured.failed += 1;
                     say!("causeway links: {names}: {error}");
                 }
                 Err(panic) => std::panic::resume_unwind(panic),
             }
+        }
+        // Now rather than later, because the user may end a long run.
+        if let Err(failure) = hosts.keep(own.clone()) {
+            measured.not_kept.extend(own);
+            measured.why = Some(failure);
         }
     }
     measured
@@ -95,6 +120,9 @@ fn pair(
             Some(reply) => reply.end.ok_or(NoFigures::Nonsense)?,
             None => continue,
         };
+        if dialled.is_secured() && certificate(&end.certificate_sha256)?.is_none() {
+            return Err(NoFigures::InTheClear);
+        }
         let Some(dialling) = dialling else {
             return own(dialled, &end, terms).map(Some);
         };
@@ -127,13 +155,8 @@ fn own(dialled: &NodeEnd, end: &LinkEnd, terms: &Terms) -> Result<Entry, NoFigur
     let to = End {
         id: SessionId(id_bytes.try_into().map_err(|_| NoFigures::Nonsense)?),
         secret: SessionSecret(secret.try_into().map_err(|_| NoFigures::Nonsense)?),
-        fingerprint: Fingerprint::from_wire(&end.certificate_sha256),
-        addresses: dialled
-            .server
-            .addresses()
-            .filter(|at| at.path().is_none())
-            .map(ToString::to_string)
-            .collect(),
+        fingerprint: certificate(&end.certificate_sha256)?,
+        addresses: dialled.sockets().collect(),
     };
     let deadline = Instant::now() + terms.limit();
     let Dialled { ends, addresses } = dial_any(&to, deadline)?;
