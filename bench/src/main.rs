@@ -232,8 +232,8 @@ fn main() -> ExitCode {
         Verb::Matrix(options) => done(matrix::run(&options)),
         Verb::MatrixMaster(arguments) => done(matrix::master::run(&arguments)),
         Verb::MatrixWorker(arguments) => done(matrix::worker::run(&arguments)),
-        Verb::Mesh(options) => done(mesh::run(&options)),
-        Verb::Sweep(options) => done(sweep::run(&options)),
+        Verb::Mesh(options) => mesh::run(&options),
+        Verb::Sweep(options) => sweep::run(&options),
         Verb::ManagerScale(options) => scale::run(&options),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))
