@@ -13,6 +13,7 @@ mod follows;
 mod freezing;
 mod independent;
 mod measured;
+mod measured_limits;
 mod networks;
 mod nobody;
 mod programs;

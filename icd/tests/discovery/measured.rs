@@ -20,24 +20,33 @@ use crate::frames::servers::*;
 use crate::stage::*;
 
 /// The hosts of the nodes; host 0 is the client.
-const ONE: usize = 1;
-const OTHER: usize = 2;
+pub(crate) const ONE: usize = 1;
+pub(crate) const OTHER: usize = 2;
 
 /// A client and two nodes.
-struct Pair {
+pub(crate) struct Pair {
     network: Stage,
     certificates: Certificates,
-    daemons: [Daemon; 2],
+    pub(crate) daemons: [Daemon; 2],
 }
 
 impl Pair {
     fn new(builder: causeway_network::Builder) -> Option<Pair> {
+        Pair::configured(builder, ["", ""])
+    }
+
+    /// With these texts as the nodes' `daemon.toml`.
+    pub(crate) fn configured(builder: causeway_network::Builder, texts: [&str; 2]) -> Option<Pair> {
         let network = build(builder.hosts(3))?;
         let certificates = Certificates::new();
         certificates.user("alice");
         let daemons = [(ONE, "gpu1"), (OTHER, "gpu2")].map(|(host, name)| {
             certificates.node(name);
-            quiet(network.host(host), name, &certificates.flags(name))
+            let file = certificates.path(&format!("{name}.toml"));
+            write(&file, texts[host - 1].as_bytes());
+            let config = ["--config".to_owned(), file.display().to_string()];
+            let flags = [certificates.flags(name), config.to_vec()].concat();
+            quiet(network.host(host), name, &flags)
         });
         Some(Pair {
             network,
@@ -46,23 +55,23 @@ impl Pair {
         })
     }
 
-    fn host(&self, number: usize) -> &Host {
+    pub(crate) fn host(&self, number: usize) -> &Host {
         self.network.host(number)
     }
 
-    fn server(&self, number: usize) -> ServerSettings {
+    pub(crate) fn server(&self, number: usize) -> ServerSettings {
         let name = format!("gpu{number}");
         let daemon = &self.daemons[number - 1];
         server(self.host(number), daemon, &self.certificates, &name)
     }
 
     /// Calls from the client's host.
-    fn on_client<T: Send>(&self, call: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn on_client<T: Send>(&self, call: impl FnOnce() -> T + Send) -> T {
         self.host(0).enter(call).expect("the host's network")
     }
 
     /// Makes the second node the other end of a measurement.
-    fn end(&self, terms: &Terms) -> LinkEnd {
+    pub(crate) fn end(&self, terms: &Terms) -> LinkEnd {
         let reply = self.on_client(|| measure_link(&self.server(OTHER), terms, false, None));
         reply.expect("it is free").end.expect("an end")
     }
@@ -81,7 +90,7 @@ impl Pair {
     }
 }
 
-fn terms(milliseconds: u64) -> Terms {
+pub(crate) fn terms(milliseconds: u64) -> Terms {
     Terms::new(Duration::from_millis(milliseconds), None).expect("valid")
 }
 
@@ -206,6 +215,31 @@ fn a_delay_is_the_round_trip() {
     };
     assert!(least.abs_diff(datagrams) <= most);
     assert_eq!(link.lost, 0);
+}
+
+#[test]
+fn a_long_way_and_one_that_loses_packets_are_measured() {
+    let of = |delay, loss| Shape {
+        loss,
+        rate: Some(Rate::mbit(100)),
+        ..Shape::delayed(Duration::from_millis(delay))
+    };
+    // Each connection takes four round trips, and a lost first segment a second.
+    for (delay, loss, share) in [(75, 0.0, 0.5), (5, 0.01, 0.0)] {
+        let builder = Network::builder().link(ONE, OTHER, of(delay, loss));
+        let Some(pair) = Pair::new(builder.hosts(3)) else {
+            return;
+        };
+        let terms = terms(3_000);
+        let end = pair.end(&terms);
+        let link = pair.measure(&terms, end).expect("figures");
+        eprintln!("{delay} ms each way, loss {loss}: {link:?}");
+        assert!(Duration::from_nanos(link.least_ns) >= Duration::from_millis(2 * delay));
+        for rate in [link.outward, link.inward] {
+            let of_rate = rate as f64 / 12_500_000.0;
+            assert!(of_rate > share && of_rate <= 1.3, "{of_rate}");
+        }
+    }
 }
 
 /// What an end does that has proved the secret.

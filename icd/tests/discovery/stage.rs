@@ -316,12 +316,17 @@ pub(crate) fn figure_of(pid: u32, key: &str) -> Option<u64> {
 
 /// Returns the process of a daemon that announces it.
 pub(crate) fn announcer(of: &Daemon) -> u32 {
+    child_of(of, "--internal-announce")
+}
+
+/// Returns the process of a daemon that was started with this flag.
+pub(crate) fn child_of(of: &Daemon, flag: &str) -> u32 {
     let is_it = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let command = String::from_utf8_lossy(&command).into_owned();
-        command.contains("--internal-announce") && figure_of(*pid, "PPid:") == Some(of.pid().into())
+        command.contains(flag) && figure_of(*pid, "PPid:") == Some(of.pid().into())
     };
-    eventually("the announcer", || {
+    eventually(flag, || {
         let entries = std::fs::read_dir("/proc").expect("procfs").flatten();
         let mut numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         numbers.find(is_it)

@@ -47,6 +47,12 @@ fn all_pairs_are_measured_in_rounds_kept_and_shown() {
         assert!(link["round_trip_least_ns"].as_u64().unwrap() > 0);
         assert_eq!((&link["old"], &link["tls"]), (&false.into(), &false.into()));
     }
+    // Of two nodes, the one with the larger uuid is dialled.
+    let between = shown
+        .iter()
+        .find_map(|link| Some((link["from_id"].as_str()?, link)));
+    let (dialling, link) = between.expect("a link between nodes");
+    assert!(dialling < link["to_id"].as_str().unwrap(), "{link}");
     let of_client = shown.iter().filter(|link| link["from_id"].is_null());
     assert_eq!(of_client.count(), 2);
     // A node that has ended is named, and the others are shown.
