@@ -236,6 +236,7 @@ fn a_long_way_and_one_that_loses_packets_are_measured() {
         eprintln!("{delay} ms each way, loss {loss}: {link:?}");
         assert!(Duration::from_nanos(link.least_ns) >= Duration::from_millis(2 * delay));
         for rate in [link.outward, link.inward] {
+            // What waits in a buffer when the time that counts begins comes in addition.
             let of_rate = rate as f64 / 12_500_000.0;
             assert!(of_rate > share && of_rate <= 1.3, "{of_rate}");
         }
