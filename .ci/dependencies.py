@@ -21,14 +21,15 @@ CRATES = {
     "causeway-security": {"causeway-proto"},
     "causeway-serving": {"causeway-proto", "causeway-security"},
     "causeway-lane": {"causeway-proto", "causeway-security"},
+    "causeway-links": {"causeway-proto", "causeway-security"},
     "causeway-managers": {"causeway-proto"},
     "causeway-discovery": set(),
     "causeway-entry-point": set(),
     "causeway-trace": set(),
-    "causeway-icd": {"causeway-proto", "causeway-discovery", "causeway-managers", "causeway-security", "causeway-lane", "causeway-entry-point", "causeway-trace", "cl-headers"},
+    "causeway-icd": {"causeway-proto", "causeway-discovery", "causeway-links", "causeway-managers", "causeway-security", "causeway-lane", "causeway-entry-point", "causeway-trace", "cl-headers"},
     "causeway-opencl": {"causeway-icd", "cl-headers"},
-    "causewayd": {"causeway-proto", "causeway-discovery", "causeway-managers", "causeway-serving", "causeway-security", "causeway-lane"},
-    "causeway-devmgr": {"causeway-proto", "causeway-discovery", "causeway-managers", "causeway-serving", "causeway-security", "causeway-icd", "causeway-trace", "cl-headers"},
+    "causewayd": {"causeway-proto", "causeway-discovery", "causeway-links", "causeway-managers", "causeway-serving", "causeway-security", "causeway-lane"},
+    "causeway-devmgr": {"causeway-proto", "causeway-discovery", "causeway-links", "causeway-managers", "causeway-serving", "causeway-security", "causeway-icd", "causeway-trace", "cl-headers"},
     "causeway-network": set(),
     "causeway-cluster": {"causeway-managers", "causeway-proto", "causeway-security"},
     "causeway-cutter": {"causeway-proto"},
@@ -36,7 +37,7 @@ CRATES = {
                           "causewayd", "causeway-devmgr"},
     "conformance": {"causeway-managers", "causeway-proto", "causeway-icd", "causeway-network", "causeway-cluster", "causeway-cutter", "cl-headers", "fake-driver"},
     "fake-driver": {"cl-headers"},
-    "bench": {"causeway-proto", "causeway-security", "causeway-icd", "causeway-network", "causeway-cluster", "causeway-cutter", "cl-headers"},
+    "bench": {"causeway-proto", "causeway-discovery", "causeway-links", "causeway-security", "causeway-icd", "causeway-network", "causeway-cluster", "causeway-cutter", "cl-headers"},
 }
 
 # What a module must not name, by folder below a crate's src: modules of its crate by their paths, crates by name.

@@ -24,6 +24,7 @@
 //! - [`scale`]: the device manager with a thousand simulated nodes and ten thousand clients.
 //! - [`sustainability`]: what failures cost a run, after a model; [`matrix`]: a chain of matrix products by a farm and
 //!   by MPI, with processes that are killed. [`measured`]: times that one of them measures for the other.
+//! - [`mesh`], [`sweep`]: how fast DOCL and ours find all nodes, and measure all links.
 //! - [`nodes`]: their daemons on loopback; [`manager`]: a device manager; [`cables`]: daemons on an emulated network.
 //! - [`experiment`], [`bars`], [`lines`], [`png`], [`dealing`], [`random`], [`mpi`]: parts that the experiments share.
 //!
@@ -48,6 +49,7 @@ mod mandelbrot;
 mod marks;
 mod matrix;
 mod measured;
+mod mesh;
 mod mpi;
 mod nodes;
 mod opencl;
@@ -70,6 +72,7 @@ mod slices;
 mod socket;
 mod stages;
 mod sustainability;
+mod sweep;
 mod tenants;
 mod transfer;
 
@@ -156,6 +159,10 @@ enum Verb {
     /// A worker of the farm; started by its master
     #[command(hide = true)]
     MatrixWorker(matrix::worker::Arguments),
+    /// How long until all nodes know each other: DOCL's rule, simulated, and ours; needs root
+    Mesh(mesh::Options),
+    /// How long it takes to measure all links: DOCL's protocol, simulated, and ours; needs root
+    Sweep(sweep::Options),
     /// The device manager with 1,000 simulated nodes and 10,000 clients
     ManagerScale(scale::Options),
     /// Prints how many devices a program finds; started by the experiments
@@ -225,6 +232,8 @@ fn main() -> ExitCode {
         Verb::Matrix(options) => done(matrix::run(&options)),
         Verb::MatrixMaster(arguments) => done(matrix::master::run(&arguments)),
         Verb::MatrixWorker(arguments) => done(matrix::worker::run(&arguments)),
+        Verb::Mesh(options) => mesh::run(&options),
+        Verb::Sweep(options) => sweep::run(&options),
         Verb::ManagerScale(options) => scale::run(&options),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))

@@ -32,6 +32,9 @@ fn main() -> ExitCode {
     if flags.internal_announce {
         return worker::announce::main();
     }
+    if flags.internal_link {
+        return worker::link_end::main();
+    }
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {

@@ -128,7 +128,8 @@ pub fn nodes(settings: &Settings) -> Vec<NodeReport> {
 }
 
 /// The nodes that announce themselves and that programs use, with the addresses that lead to them.
-fn announced(settings: &Settings) -> Vec<ServerSettings> {
+#[must_use]
+pub fn announced(settings: &Settings) -> Vec<ServerSettings> {
     let finder = Finder::new(settings);
     finder.begin();
     finder.wait();

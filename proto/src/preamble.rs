@@ -79,6 +79,8 @@ pub enum Purpose {
     /// Bulk data through memory that both ends share. Only over a Unix socket, so that no other machine
     /// can intercept the connection.
     SharedBulk = 6,
+    /// Measures the way to another node. It has an id and a secret of its own, in place of a session's.
+    Measure = 7,
 }
 
 /// The client's first 32 bytes.
@@ -212,6 +214,7 @@ impl Preamble {
             4 => Purpose::Heartbeat,
             5 => Purpose::Peer,
             6 => Purpose::SharedBulk,
+            7 => Purpose::Measure,
             other => return Err(BadPreamble::Purpose(other)),
         };
         Ok(Introduction {

@@ -107,7 +107,8 @@ typedef cl_uint cl_server_info;
 #define CL_DEVICE_ROUND_TRIP_TIME_WWU            0x57575521
 /*
  * cl_ulong: the bandwidth to the device's server, in bytes per second, of recent large transfers of this
- * process. 0: there was none yet. The query sends nothing to measure it.
+ * process. Before those, the lower bandwidth of the two directions that "causeway links --measure" has measured in the
+ * last 30 days. 0: there is neither. The query sends nothing to measure it.
  */
 #define CL_DEVICE_BANDWIDTH_WWU                  0x57575522
 

@@ -78,6 +78,9 @@ pub struct Table {
     /// `[discovery]`.
     #[serde(default)]
     pub discovery: Discovery,
+    /// `[links]`.
+    #[serde(default)]
+    pub links: Links,
     /// `[tls]`.
     #[serde(default)]
     pub tls: TlsTable,
@@ -103,6 +106,15 @@ pub struct Discovery {
     pub announce: Option<bool>,
     /// Interfaces on which it does; default: all.
     pub interfaces: Option<Vec<String>>,
+}
+
+/// The `[links]` table: measuring the ways to other nodes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Links {
+    /// Users who may measure while sessions move data.
+    #[serde(default)]
+    pub administrators: Vec<String>,
 }
 
 /// The `[auth]` table: which users are admitted.

@@ -145,4 +145,8 @@ pub struct Flags {
     /// Announce the node as the socket on descriptor 0 says
     #[arg(long, hide = true)]
     pub internal_announce: bool,
+
+    /// Measure a link as the socket on descriptor 0 says
+    #[arg(long, hide = true)]
+    pub internal_link: bool,
 }

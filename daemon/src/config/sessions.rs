@@ -37,12 +37,12 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices, and another one
-    /// may announce the node.
+    /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices, one measures a
+    /// link, and another one may announce the node.
     /// Spare workers count twice, because those with outdated drivers may still be ending while others
     /// start.
     pub fn processes(&self, announces: bool) -> u32 {
-        self.limit + 2 * self.spare_workers + 1 + u32::from(announces)
+        self.limit + 2 * self.spare_workers + 2 + u32::from(announces)
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Settings {
     pub advertise: Vec<Advertised>,
     /// How the node announces itself; `None`: not at all.
     pub announce: Option<AnnounceSettings>,
+    /// Users who may measure links while sessions move data.
+    pub link_administrators: Vec<String>,
     /// Whether interfaces other than loopback may be served without TLS and authentication.
     pub insecure: bool,
     /// TLS and authentication.
@@ -187,6 +189,7 @@ impl Settings {
             state: managed::state_folder(&|name| std::env::var_os(name)),
             advertise: advertise(flags, file)?,
             announce,
+            link_administrators: table.links.administrators.clone(),
             insecure,
             security,
             name: flags

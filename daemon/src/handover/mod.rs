@@ -11,6 +11,7 @@
 mod announce;
 mod assignment;
 mod cards;
+mod link;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -29,6 +30,7 @@ use crate::build_cache::Key;
 pub use self::announce::{MOST_ORDER, Order};
 pub use self::assignment::{Assignment, AwayTimes, Leased, MAX_LEASED, MAX_USER, Owner, Restores};
 pub use self::cards::{CARD_BYTES, CardFigures, CardUuid, MOST_CARDS, question};
+pub use self::link::{LinkOrder, LinkOutcome, LinkRole, ToLinkEnd, most_addresses};
 
 /// Maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;

@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Verdict};
+use causeway_proto::preamble::{BadPreamble, Greeting, PREAMBLE, Preamble, Purpose, Verdict};
 use causeway_security::{NotSecured, ServerTls, TLS_HANDSHAKE, secure};
 use causeway_serving::admission::{Admission, Permit};
 use causeway_serving::counts::Reasons;
@@ -25,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 
 use super::authentication;
+use super::links::Links;
 use super::node_service::ControlConnections;
 use super::opening::{self, Opening};
 use super::workers::Workers;
@@ -57,6 +58,7 @@ pub(super) struct Acceptor {
     /// Limits on gRPC connections: one for callers that have not been identified, one for others.
     pub(super) places: Places,
     pub(super) workers: Workers,
+    pub(super) links: Links,
     /// Connections that were not served, by reason.
     pub(super) refused: Arc<Reasons>,
     pub(super) control: ControlConnections,
@@ -346,7 +348,11 @@ async fn hand_over<Socket: Passed>(
         }
     };
     let descriptor = socket.into_descriptor()?;
-    match acceptor.workers.pass(&preamble, bytes, descriptor) {
+    let passed = match preamble.purpose {
+        Purpose::Measure => acceptor.links.pass(&preamble, bytes, descriptor),
+        _ => acceptor.workers.pass(&preamble, bytes, descriptor),
+    };
+    match passed {
         Ok(()) => Ok(()),
         Err((descriptor, verdict)) => {
             let socket = Socket::from_descriptor(descriptor)?;

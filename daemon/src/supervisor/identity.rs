@@ -24,6 +24,8 @@ const SEED: usize = 32;
 pub(super) struct Identity {
     /// The node's uuid, which it keeps.
     pub(super) uuid: Uuid,
+    /// Whether it keeps it.
+    pub(super) is_kept: bool,
     /// New at each start.
     pub(super) run: Run,
     /// Keeps other daemons from using the uuid.
@@ -40,6 +42,7 @@ impl Identity {
                 kept(settings.state.as_deref(), &machine()).map(|(uuid, lock)| (uuid, Some(lock)))
             }
         };
+        let is_kept = kept.is_ok() && !settings.private;
         let (uuid, lock) = kept.unwrap_or_else(|problem| {
             // Others recognize the node only if a manager or an announcement names it.
             let text = "this causewayd is another node at each start";
@@ -51,6 +54,7 @@ impl Identity {
         });
         Identity {
             uuid,
+            is_kept,
             run: rand::random(),
             _lock: lock,
         }

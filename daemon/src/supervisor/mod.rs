@@ -30,6 +30,7 @@ mod identity;
 mod inherited;
 mod inventory;
 mod leaving;
+mod links;
 mod listen;
 mod managed;
 mod node_service;
@@ -55,6 +56,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_lane::Place;
+use causeway_links::LinkMemory;
 use causeway_serving::admission::Admission;
 use causeway_serving::counts::Reasons;
 use causeway_serving::gate::Places;
@@ -74,6 +76,7 @@ use description::Description;
 use domains::{BadGroup, Domains};
 use identity::Identity;
 use inventory::InventoryCache;
+use links::Links;
 use managed::{Managed, SharesExceed};
 use node_service::NodeService;
 use parked::ParkedSessions;
@@ -241,6 +244,8 @@ struct Node {
     /// Which sessions may have one host process.
     domains: Arc<Domains>,
     workers: Workers,
+    /// Measures links.
+    links: Links,
     /// Managed mode; `None` without a device manager.
     managed: Option<Managed>,
     /// Announces the node; `None` if it does not announce itself.
@@ -279,6 +284,14 @@ impl Node {
             settings.security.tls.is_some(),
             settings.sharing.host_idle,
         );
+        let links = Links::new(
+            processes.clone(),
+            workers.clone(),
+            settings.security.tls.is_some(),
+            // Nobody finds the figures of a node that is another one at each start.
+            (settings.state.as_deref().filter(|_| identity.is_kept))
+                .map(|folder| LinkMemory::of_node(folder, identity.uuid.as_bytes())),
+        );
         let managed = settings.manager.clone().map(|manager| {
             let shares = settings.shares.clone();
             Managed::new(manager, shares, *identity.uuid.as_bytes(), workers.clone())
@@ -303,6 +316,7 @@ impl Node {
             settings,
             domains: Arc::new(domains),
             workers,
+            links,
             managed,
             announcer,
         })
@@ -332,6 +346,7 @@ impl Node {
                 known: handshakes.control(),
             },
             workers: self.workers.clone(),
+            links: self.links.clone(),
             refused: Arc::clone(&refused),
             control: node_service::serve(NodeService {
                 settings: Arc::clone(&self.settings),
@@ -339,6 +354,7 @@ impl Node {
                 readiness: Arc::clone(&self.readiness),
                 domains: Arc::clone(&self.domains),
                 workers: self.workers.clone(),
+                links: self.links.clone(),
                 managed: self.managed.clone(),
                 refusals: Arc::clone(&refusals),
                 place,

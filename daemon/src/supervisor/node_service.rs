@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_lane::Place as SharedPlace;
+use causeway_links::Terms;
 use causeway_proto::control::node_server::{Node, NodeServer};
 use causeway_proto::control::{
-    Client, CloseSessionReply, CloseSessionRequest, EndAwayReply, EndAwayRequest,
-    GetInventoryRequest, GetSessionEndRequest, GetStatusRequest, Inventory, NodeStatus,
-    OpenSessionReply, OpenSessionRequest, SessionEnd, SessionPart, SessionsTaken,
+    self, Client, CloseSessionReply, CloseSessionRequest, EndAwayReply, EndAwayRequest,
+    GetInventoryRequest, GetLinksRequest, GetSessionEndRequest, GetStatusRequest, Inventory,
+    LinkEnd, MeasureLinkReply, MeasureLinkRequest, NodeStatus, OpenSessionReply,
+    OpenSessionRequest, SessionEnd, SessionPart, SessionsTaken,
 };
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::Verdict;
@@ -27,6 +29,7 @@ use super::description::{Description, milliseconds};
 use super::domains::{Asked, Domain, Domains};
 use super::exclusive::Claim;
 use super::holders::Holder;
+use super::links::{self, Links};
 use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
 use super::workers::{
@@ -100,6 +103,7 @@ pub(super) struct NodeService {
     /// Which sessions may have one host process.
     pub(super) domains: Arc<Domains>,
     pub(super) workers: Workers,
+    pub(super) links: Links,
     pub(super) managed: Option<Managed>,
     /// Sessions that were not opened, by reason.
     pub(super) refusals: Arc<Refusals>,
@@ -233,6 +237,49 @@ impl Node for NodeService {
             let _ = answer.send(taken).await;
         });
         Ok(Response::new(ReceiverStream::new(answered)))
+    }
+
+    async fn measure_link(
+        &self,
+        request: Request<MeasureLinkRequest>,
+    ) -> Result<Response<MeasureLinkReply>, Status> {
+        let user = self.link_caller(&request, request.get_ref().wire_version)?;
+        if self.workers.counts().draining {
+            return Err(Status::unavailable("the node is shutting down"));
+        }
+        let request = request.into_inner();
+        if request.force && !self.may_force(&user) {
+            return Err(Status::permission_denied(
+                "only users that [links] administrators names in the node's daemon.toml may measure with --force",
+            ));
+        }
+        let rate = Some(request.rate).filter(|rate| *rate > 0);
+        let terms = Terms::new(asked_ms(request.stream_ms), rate);
+        let terms = terms.ok_or_else(|| {
+            Status::invalid_argument("a link is measured for 0.05 s to 10 s in each direction")
+        })?;
+        let wanted = links::Wanted {
+            user,
+            terms,
+            is_forced: request.force,
+        };
+        let own = LinkEnd {
+            addresses: self.description.peer_addresses(),
+            node_uuid: self.description.uuid.as_bytes().to_vec().into(),
+            node_name: self.description.name().to_owned(),
+            ..LinkEnd::default()
+        };
+        let reply = self.links.measure(wanted, request.end, own).await;
+        Ok(Response::new(reply?))
+    }
+
+    async fn get_links(
+        &self,
+        request: Request<GetLinksRequest>,
+    ) -> Result<Response<control::Links>, Status> {
+        let user = self.link_caller(&request, request.get_ref().wire_version)?;
+        let links = self.links.of(&user).await;
+        Ok(Response::new(control::Links { links }))
     }
 
     async fn get_status(
@@ -474,6 +521,25 @@ impl NodeService {
                 _ => Status::permission_denied(error.to_string()),
             }
         })
+    }
+
+    /// Returns the caller of a call about links, who may open sessions here.
+    fn link_caller<T>(&self, request: &Request<T>, version: u32) -> Result<User, Status> {
+        let user = caller(request)?;
+        self.check_version(version)?;
+        match &self.managed {
+            None => Ok(user),
+            Some(_) => Err(Status::failed_precondition(
+                "the links of a device manager's nodes cannot be measured yet, because its leases say nothing of that",
+            )),
+        }
+    }
+
+    /// Without authentication, every caller may use the node as they like.
+    fn may_force(&self, User(user): &User) -> bool {
+        let administrators = &self.settings.link_administrators;
+        user.as_ref()
+            .is_none_or(|user| administrators.contains(user))
     }
 
     fn check_version(&self, theirs: u32) -> Result<(), Status> {

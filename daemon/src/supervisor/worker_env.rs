@@ -296,6 +296,12 @@ impl WorkerEnv {
                 datagrams: true,
                 ..Sandbox::default()
             }),
+            // Connects where workers may. It needs no driver, so no driver keeps it out of the sandbox.
+            Role::Link => settings.enabled.then(|| Sandbox {
+                connect_ports: settings.connect_ports.clone(),
+                datagrams: settings.connect_ports.is_none(),
+                ..Sandbox::default()
+            }),
             _ => is_sandboxed.then(|| Sandbox {
                 read: settings.read.clone(),
                 write: settings.write.iter().cloned().chain(own).collect(),

@@ -16,6 +16,7 @@ use super::loader;
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Device, Platform, Server};
 use crate::transport::Node;
+use crate::transport::links::kept_bandwidth;
 
 /// The version of the extension, packed as `CL_MAKE_VERSION` does.
 pub(super) const VERSION: cl_version = super::platform::version(1, 1, 0);
@@ -98,7 +99,7 @@ fn answer(server: &Arc<Server>, name: cl_server_info, info: Info) -> ClResult<An
             let session = node.live_session();
             info.give::<cl_ulong>(session.map_or(0, |session| session.resumed()))
         }
-        CL_SERVER_BANDWIDTH_WWU => info.give(node.gauge().bandwidth()),
+        CL_SERVER_BANDWIDTH_WWU => info.give(bandwidth(node)),
         // clGetServerInfoWWU: CL_INVALID_VALUE when param_name is not a known query.
         _ => fail(CL_INVALID_VALUE),
     }
@@ -117,9 +118,19 @@ pub(super) fn device_answer(
             info.give(server.map_or(std::ptr::null_mut(), |server| raw_of(&server)))
         }
         CL_DEVICE_ROUND_TRIP_TIME_WWU => info.give(round_trip_ns(node)),
-        CL_DEVICE_BANDWIDTH_WWU => info.give(node.gauge().bandwidth()),
+        CL_DEVICE_BANDWIDTH_WWU => info.give(bandwidth(node)),
         _ => return None,
     })
+}
+
+/// What this process has seen, else what the user has measured.
+fn bandwidth(node: &Node) -> cl_ulong {
+    match node.gauge().bandwidth() {
+        0 => node
+            .inventory()
+            .map_or(0, |inventory| kept_bandwidth(&inventory.node_uuid)),
+        seen => seen,
+    }
 }
 
 fn round_trip_ns(node: &Node) -> cl_ulong {

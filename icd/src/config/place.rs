@@ -10,6 +10,8 @@ use std::time::Duration;
 use causeway_security::check_settings;
 
 use super::leasing::Variables;
+use causeway_links::LinkMemory;
+
 use super::remembered::{FILE as REMEMBERED, NodeMemory};
 use super::{
     BadDuration, Compression, Problem, ServerSettings, Settings, TlsSettings, duration, file, list,
@@ -366,6 +368,13 @@ pub fn own_file() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let named = set(CONFIG).map(PathBuf::from);
     named.or_else(|| Some(user_folder(set)?.join(TOML)))
+}
+
+/// This machine's file of figures of measured links, beside that of remembered nodes. `None`: the user has no folder for state.
+#[must_use]
+pub fn link_memory() -> Option<LinkMemory> {
+    let state = Environment::of_process(&[])?.state?;
+    Some(LinkMemory::of_programs(&state))
 }
 
 /// All settings that apply to data connections: those of the servers, those of the manager for its nodes, and those of

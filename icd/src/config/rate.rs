@@ -8,9 +8,11 @@ const LEAST: u64 = 10_000;
 
 /// The reason why a text is not a rate.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum BadRate {
+pub enum BadRate {
+    /// The text has another form.
     #[error("invalid rate `{0}`; expected e.g. `900 Mbit/s` or `100 MB/s`")]
     Spelling(String),
+    /// The rate is a typing error, most likely.
     #[error("rate `{0}` is too low; expected at least `80 kbit/s`")]
     Little(String),
 }
@@ -19,7 +21,7 @@ pub(super) enum BadRate {
 ///
 /// # Errors
 /// [`BadRate`] says what is wrong.
-pub(super) fn read(text: &str) -> Result<u64, BadRate> {
+pub fn read(text: &str) -> Result<u64, BadRate> {
     let spelling = || BadRate::Spelling(text.to_owned());
     let trimmed = text.trim();
     let unit = trimmed

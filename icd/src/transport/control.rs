@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{
-    Client, EndAwayRequest, GetInventoryRequest, GetSessionEndRequest, GetStatusRequest, Inventory,
-    NodeStatus, OpenSessionReply, OpenSessionRequest,
+    Client, EndAwayRequest, GetInventoryRequest, GetLinksRequest, GetSessionEndRequest,
+    GetStatusRequest, Inventory, Link, MeasureLinkReply, MeasureLinkRequest, NodeStatus,
+    OpenSessionReply, OpenSessionRequest,
 };
 use causeway_proto::endpoint::over_connection;
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -224,6 +225,25 @@ impl Supervisor {
         Ok(reply
             .map_err(|status| self.caller.explain(&status))?
             .into_inner())
+    }
+
+    /// Measures a link, or makes the node the other end of a measurement.
+    pub(super) async fn measure_link(
+        &mut self,
+        request: MeasureLinkRequest,
+    ) -> Result<MeasureLinkReply, WireError> {
+        let request = self.credentials.request(request);
+        let reply = self.client.measure_link(request).await;
+        let reply = reply.map_err(|status| self.caller.explain(&status))?;
+        Ok(reply.into_inner())
+    }
+
+    /// The figures of links that the node keeps for the caller.
+    pub(super) async fn links(&mut self, request: GetLinksRequest) -> Result<Vec<Link>, WireError> {
+        let request = self.credentials.request(request);
+        let reply = self.client.get_links(request).await;
+        let reply = reply.map_err(|status| self.caller.explain(&status))?;
+        Ok(reply.into_inner().links)
     }
 
     /// Opens a session.

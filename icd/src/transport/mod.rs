@@ -41,6 +41,7 @@ mod granted;
 mod heartbeat;
 pub mod kept;
 mod leader;
+pub mod links;
 mod local;
 pub mod manager;
 pub mod node;

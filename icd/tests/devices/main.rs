@@ -7,6 +7,7 @@ mod frames;
 
 mod breaks;
 mod clocks;
+mod kept_bandwidth;
 mod poor;
 mod rails;
 mod rails_cut;

@@ -1,4 +1,4 @@
-//! Tests of discovery, with real daemons, real multicast and a network of several hosts.
+//! Tests of discovery and of measured links, with real daemons, real multicast and a network of several hosts.
 #![allow(unsafe_code, missing_docs)]
 
 #[macro_use]
@@ -12,6 +12,8 @@ mod flood;
 mod follows;
 mod freezing;
 mod independent;
+mod measured;
+mod measured_limits;
 mod networks;
 mod nobody;
 mod programs;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use causeway::config::ServerSettings;
 use causeway_discovery::{Announcement, Found, Role, Search, Step};
-use causeway_network::{Host, Network};
+use causeway_network::{Builder, Host, Network};
 use causeway_security::{Authority, Issued};
 
 use crate::frames::servers::*;
@@ -118,10 +118,15 @@ impl Deref for Stage {
 
 /// A network, or `None` where there can be none. Waits until the networks of other tests and processes are over.
 pub(crate) fn network(hosts: usize) -> Option<Stage> {
+    build(Network::builder().hosts(hosts))
+}
+
+/// As [`network`], with a builder.
+pub(crate) fn build(builder: Builder) -> Option<Stage> {
     let lock = std::env::temp_dir().join("causeway-test-discovery.lock");
     let alone = File::create(lock).expect("a lock file");
     alone.lock().expect("locked");
-    match Network::builder().hosts(hosts).build() {
+    match builder.build() {
         Err(error) if error.is_unavailable() => {
             eprintln!("skipped: {error}");
             None
@@ -178,6 +183,17 @@ pub(crate) fn heard(host: &Host, names: &[&str]) -> Vec<Found> {
     host.enter(listen).expect("the host's network")
 }
 
+/// Returns the settings of a daemon on a host, for the user `alice`.
+pub(crate) fn server(at: &Host, daemon: &Daemon, of: &Certificates, name: &str) -> ServerSettings {
+    let address = format!("{}:{}", at.address(), daemon.address.port());
+    let mut settings = ServerSettings::at(address.parse().expect("an address"));
+    settings.tls.ca = Some(of.path("ca.pem"));
+    settings.tls.certificate = Some(of.path("alice.pem"));
+    settings.tls.key = Some(of.path("alice.key"));
+    settings.tls.name = Some(name.to_owned());
+    settings
+}
+
 /// Returns the uuid of a node without announcement, as the user `alice` gets it on the network of `from`.
 pub(crate) fn uuid_of(
     from: &Host,
@@ -186,13 +202,8 @@ pub(crate) fn uuid_of(
     of: &Certificates,
     name: &str,
 ) -> [u8; 16] {
-    let address = format!("{}:{}", at.address(), daemon.address.port());
     let ask = || {
-        let mut settings = ServerSettings::at(address.parse().expect("an address"));
-        settings.tls.ca = Some(of.path("ca.pem"));
-        settings.tls.certificate = Some(of.path("alice.pem"));
-        settings.tls.key = Some(of.path("alice.key"));
-        settings.tls.name = Some(name.to_owned());
+        let settings = server(at, daemon, of, name);
         let reply = causeway::transport::ask(&[settings.into()]).remove(0);
         reply.inventory.expect("an inventory").node_uuid.clone()
     };
@@ -305,12 +316,17 @@ pub(crate) fn figure_of(pid: u32, key: &str) -> Option<u64> {
 
 /// Returns the process of a daemon that announces it.
 pub(crate) fn announcer(of: &Daemon) -> u32 {
+    child_of(of, "--internal-announce")
+}
+
+/// Returns the process of a daemon that was started with this flag.
+pub(crate) fn child_of(of: &Daemon, flag: &str) -> u32 {
     let is_it = |pid: &u32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let command = String::from_utf8_lossy(&command).into_owned();
-        command.contains("--internal-announce") && figure_of(*pid, "PPid:") == Some(of.pid().into())
+        command.contains(flag) && figure_of(*pid, "PPid:") == Some(of.pid().into())
     };
-    eventually("the announcer", || {
+    eventually(flag, || {
         let entries = std::fs::read_dir("/proc").expect("procfs").flatten();
         let mut numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         numbers.find(is_it)

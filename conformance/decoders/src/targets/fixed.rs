@@ -48,6 +48,7 @@ fn preamble() -> Target {
         Purpose::Heartbeat,
         Purpose::Peer,
         Purpose::SharedBulk,
+        Purpose::Measure,
     ];
     let valid = purposes.map(|purpose| {
         let preamble = Preamble {

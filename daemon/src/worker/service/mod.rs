@@ -23,7 +23,7 @@ mod host;
 mod parking;
 mod peer;
 mod presence;
-mod proof;
+pub(in crate::worker) mod proof;
 mod sockets;
 mod stage;
 pub mod window;

@@ -21,7 +21,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why a connection was refused.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(in crate::worker) enum Refused {
     #[error(transparent)]
     Preamble(#[from] BadPreamble),
     #[error(transparent)]
@@ -59,7 +59,7 @@ impl From<NotSecured> for Refused {
 ///
 /// # Errors
 /// [`Refused`]; the connection must then be closed.
-pub(super) fn secure(
+pub(in crate::worker) fn secure(
     socket: TcpStream,
     purpose: Purpose,
     tls: Option<&ServerTls>,
@@ -90,7 +90,7 @@ pub(super) fn deadline() -> Instant {
 ///
 /// # Errors
 /// [`Refused`]; the connection must then be closed.
-pub(super) fn prove<Place>(
+pub(in crate::worker) fn prove<Place>(
     line: &Line,
     secret: &SessionSecret,
     preamble: &[u8; PREAMBLE],
@@ -115,7 +115,7 @@ pub(super) fn prove<Place>(
 
 /// Sends a refusal; in clear text if the session's TLS has not begun. Errors are ignored, because the
 /// client may already be gone.
-pub(super) fn refuse(mut line: &Line, verdict: Verdict) {
+pub(in crate::worker) fn refuse(mut line: &Line, verdict: Verdict) {
     let _ = line.socket().set_nonblocking(true);
     let _ = line.write_all(&Greeting::refusal(verdict).encode());
     let _ = line.socket().shutdown(Shutdown::Write);
@@ -175,6 +175,8 @@ pub(super) fn connection(
         },
         Purpose::Heartbeat => Connection::Heartbeat(line),
         // Links take their own connections, and shared memory is handled above.
-        Purpose::Peer | Purpose::SharedBulk => return Err(Verdict::Malformed.into()),
+        Purpose::Peer | Purpose::SharedBulk | Purpose::Measure => {
+            return Err(Verdict::Malformed.into());
+        }
     })
 }

@@ -5,6 +5,7 @@
 //! - [`secrets`]: the files of certificates, keys and tokens;
 //! - [`nodes`]: the network, the daemon's version, the node's own OpenCL;
 //! - [`discovery`]: multicast, and the nodes that announce themselves;
+//! - [`links`]: kept figures of links, and pairs that are slow;
 //! - [`manager`]: the device manager, its clock, and the user's identity and leases there; [`exposed`]:
 //!   the parts of its cluster that `--insecure` exposes; [`reach`]: its nodes, from this machine.
 //!
@@ -13,6 +14,7 @@
 mod discovery;
 mod exposed;
 mod finding;
+mod links;
 mod local;
 mod manager;
 mod nodes;
@@ -43,6 +45,7 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     findings.extend(secrets::secrets(&settings));
     findings.extend(nodes::nodes(&settings));
     findings.extend(discovery::discovery(&settings));
+    findings.extend(links::links(&settings));
     findings.extend(manager::manager(context, &settings));
     context.print(&findings, |findings| findings.iter().map(text).collect())?;
     let healthy = findings

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `devices` | list of [`causeway_devmgr::report::NodeReport`], then what a configured manager offers |
 //! | `discover` | list of nodes and managers, `Shown` in its file; with `--watch` one list for each change |
+//! | `links` | list of `LinkReport` in `links/matrix.rs` |
 //! | `leases` | list of [`Lease`] |
 //! | `queue` | [`Queue`] |
 //! | `request` | [`Fitting`] |

@@ -72,6 +72,8 @@ verbs! {
     Devices: devices,
     /// Show the nodes that announce themselves on this machine's networks
     Discover: discover,
+    /// Show how fast the nodes and this machine reach each other, and measure it
+    Links: links,
     /// Check whether the device manager could grant devices now, without taking them
     Request: request,
     /// Show your leases; administrators see all

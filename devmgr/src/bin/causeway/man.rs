@@ -228,6 +228,10 @@ const FILES: Section = Section {
             "nodes that were found and used, which programs ask at once; may be deleted",
         ),
         (
+            "~/.local/state/causeway/machine-*.links.toml",
+            "how fast this machine and nodes reach each other (causeway links --measure); may be deleted",
+        ),
+        (
             "/etc/OpenCL/vendors/causeway.icd",
             "tells OpenCL's loaders where the library is",
         ),

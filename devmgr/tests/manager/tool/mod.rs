@@ -6,6 +6,7 @@ mod certificates;
 mod doctor;
 mod errors;
 mod leaving;
+mod links;
 mod lists;
 mod live;
 mod pages;

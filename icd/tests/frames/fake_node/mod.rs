@@ -657,6 +657,17 @@ impl NodeService for Supervisor {
         Ok(Response::new(EndAwayReply::default()))
     }
 
+    async fn measure_link(
+        &self,
+        _: Request<MeasureLinkRequest>,
+    ) -> Result<Response<MeasureLinkReply>, Status> {
+        Err(Status::unimplemented("the fake node measures no link"))
+    }
+
+    async fn get_links(&self, _: Request<GetLinksRequest>) -> Result<Response<Links>, Status> {
+        Ok(Response::new(Links::default()))
+    }
+
     type TakeSessionsStream = tokio_stream::Empty<Result<SessionsTaken, Status>>;
 
     async fn take_sessions(

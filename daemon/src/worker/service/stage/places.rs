@@ -202,7 +202,8 @@ pub(super) fn place(state: &StageState, preamble: &Introduction) -> Result<Place
             }
         }
         // Connections of other workers have no place here: each link keeps its own.
-        Purpose::Peer => Err(Verdict::Malformed),
+        // A measurement has a process of its own.
+        Purpose::Peer | Purpose::Measure => Err(Verdict::Malformed),
     }
 }
 

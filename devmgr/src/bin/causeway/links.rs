@@ -1,0 +1,100 @@
+//! `causeway links`: how fast nodes, and this machine, reach each other. Shows the figures that are kept; with
+//! `--measure`, measures them first.
+//!
+//! - [`measuring`]: the rounds, and one measurement of a pair; [`ends`]: who takes part;
+//! - [`matrix`]: the kept figures as a matrix, and slow pairs; pure;
+//! - [`drawn`]: the same as a picture; pure.
+//!
+//! Invariant: without `--measure`, no node is loaded, and nothing is written.
+
+mod drawn;
+mod ends;
+mod matrix;
+mod measuring;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use causeway::config::rate;
+use causeway_links::Terms;
+
+use crate::context::Context;
+use crate::failure::{Failure, Outcome, USAGE};
+use crate::new_file::{NewFile, PUBLIC};
+use crate::say::say;
+use crate::text::printable;
+
+pub(crate) use ends::Hosts;
+pub(crate) use matrix::{Figures, LinkReport, bandwidth, slow};
+
+/// Arguments of `links`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Measure the links among this machine and the nodes, each for a second; they do other work meanwhile, but slower
+    #[arg(long)]
+    measure: bool,
+    /// The nodes to measure or show, by name or address [default: all configured nodes]
+    #[arg(value_name = "NODE")]
+    nodes: Vec<String>,
+    /// Seconds of each direction of a link, from 0.05 to 10
+    #[arg(long, value_name = "S", default_value_t = 0.5, requires = "measure")]
+    seconds: f64,
+    /// Highest rate of a measurement, for example "100 MB/s" [default: as fast as possible]
+    #[arg(long, requires = "measure", value_parser = rate)]
+    rate: Option<u64>,
+    /// Measure while sessions move data, and longer than 10 s a minute; for the node's [links] administrators
+    #[arg(long, requires = "measure")]
+    force: bool,
+    /// Draw the cluster with its links into this new file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+fn rate(text: &str) -> Result<u64, rate::BadRate> {
+    rate::read(text)
+}
+
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
+    let settings = context.settings();
+    for problem in &settings.problems {
+        say!("causeway links: {problem}");
+    }
+    // Before anything is measured, so that no measurement is lost for a wrong path.
+    let svg = arguments.svg.clone();
+    let svg = svg.map(|path| NewFile::create(path, PUBLIC)).transpose()?;
+    let seconds = Duration::try_from_secs_f64(arguments.seconds).unwrap_or_default();
+    let terms = Terms::new(seconds, arguments.rate).ok_or_else(|| {
+        let what = format!("invalid number of seconds `{}`", arguments.seconds);
+        Failure::new(what)
+            .cure("give 0.05 to 10 seconds")
+            .code(USAGE)
+    })?;
+    let (hosts, absent) = Hosts::find(&settings, &arguments.nodes)?;
+    tell(&absent);
+    let mut measured = measuring::MeasuredPairs::default();
+    if arguments.measure {
+        measured = measuring::measure(&hosts, terms, arguments.force);
+    }
+    let (mut kept, problems) = hosts.links();
+    let not_kept = measured.not_kept.into_iter();
+    kept.extend(not_kept.map(|of| ends::shown("", of)));
+    tell(&problems);
+    let figures = Figures::of(&hosts.names(), kept);
+    if let Some(file) = svg {
+        file.write(drawn::svg(&figures).as_bytes())?;
+    }
+    let printed = context.print(figures.links(), |_| figures.to_string())?;
+    match (measured.why, measured.failed) {
+        (Some(why), _) => Err(why),
+        (None, 0) => Ok(printed),
+        (None, failed) => Err(Failure::new(format!(
+            "links that could not be measured: {failed}"
+        ))),
+    }
+}
+
+fn tell(problems: &[String]) {
+    for problem in problems {
+        say!("causeway links: {}", printable(problem));
+    }
+}

@@ -1,0 +1,359 @@
+//! The kept figures, as a list and as a matrix, and the pairs that are much slower than others.
+//!
+//! Pure, but for the time of now. Invariant: of two figures for a direction, the newer counts. Hosts have clocks of their own:
+//! a figure of far in the future is the oldest of all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use causeway_links::Entry;
+use serde::Serialize;
+
+use crate::text::printable;
+
+/// A pair is slow if the median of all pairs is so many times faster.
+const SLOWER: u64 = 5;
+/// By how many seconds a host's clock may be before this one.
+const CLOCKS_DIFFER: u64 = 600;
+/// Number of pairs from which a median says something.
+const ENOUGH: usize = 3;
+
+/// One who takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    /// 32 hexadecimal digits; empty: this machine.
+    pub(crate) id: String,
+}
+
+/// A kept figure, with the id of the host that keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub(crate) owner: String,
+    pub(crate) of: Entry,
+}
+
+/// A link, for `--json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct LinkReport {
+    /// The name of the host that has measured.
+    pub(crate) from: String,
+    /// Its id; `null`: this machine.
+    pub(crate) from_id: Option<String>,
+    /// The name of the other end.
+    pub(crate) to: String,
+    /// Its id.
+    pub(crate) to_id: String,
+    /// The address of the host that has measured.
+    pub(crate) from_address: String,
+    /// The other end's address.
+    pub(crate) to_address: String,
+    /// The shortest round trip, in nanoseconds.
+    pub(crate) round_trip_least_ns: u64,
+    /// The median of the round trips, in nanoseconds.
+    pub(crate) round_trip_median_ns: u64,
+    /// Number of lost probes, out of 11.
+    pub(crate) lost: u32,
+    /// Bytes per second to the other end.
+    pub(crate) outward_bytes_per_second: u64,
+    /// Bytes per second from the other end.
+    pub(crate) inward_bytes_per_second: u64,
+    /// Duration of each direction, in milliseconds.
+    pub(crate) stream_ms: u32,
+    /// Whether the streams were encrypted.
+    pub(crate) tls: bool,
+    /// Age in milliseconds.
+    pub(crate) age_ms: u64,
+    /// Whether the figures are too old to be used.
+    pub(crate) old: bool,
+}
+
+impl LinkReport {
+    /// The slower direction, in bytes per second.
+    pub(crate) fn slower(&self) -> u64 {
+        self.outward_bytes_per_second
+            .min(self.inward_bytes_per_second)
+    }
+}
+
+/// The figures of all links between hosts.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    hosts: Vec<Host>,
+    links: Vec<LinkReport>,
+}
+
+impl Figures {
+    /// The figures of links between these hosts.
+    pub(crate) fn of(hosts: &[Host], kept: Vec<Shown>) -> Figures {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Figures::at(hosts, kept, now.unwrap_or_default().as_secs())
+    }
+
+    fn at(hosts: &[Host], kept: Vec<Shown>, now: u64) -> Figures {
+        let name = |id: &str| {
+            hosts
+                .iter()
+                .find(|of| of.id == id)
+                .map(|of| of.name.clone())
+        };
+        let mut pairs: BTreeMap<(String, String), Shown> = BTreeMap::new();
+        for mut shown in kept {
+            if shown.of.when > now + CLOCKS_DIFFER {
+                shown.of.when = 0;
+            }
+            if name(&shown.owner).is_none() || name(&shown.of.peer).is_none() {
+                continue;
+            }
+            let mut pair = [shown.owner.clone(), shown.of.peer.clone()];
+            pair.sort();
+            let [one, other] = pair;
+            let known = pairs.get(&(one.clone(), other.clone()));
+            if known.is_none_or(|known| known.of.when < shown.of.when) {
+                pairs.insert((one, other), shown);
+            }
+        }
+        let links = pairs.into_values().map(|Shown { owner, of }| LinkReport {
+            from: name(&owner).unwrap_or_default(),
+            from_id: Some(owner).filter(|id| !id.is_empty()),
+            to: name(&of.peer).unwrap_or_default(),
+            from_address: of.from.to_string(),
+            to_address: of.to.to_string(),
+            round_trip_least_ns: of.least_ns,
+            round_trip_median_ns: of.median_ns,
+            lost: of.lost,
+            outward_bytes_per_second: of.outward,
+            inward_bytes_per_second: of.inward,
+            stream_ms: of.stream_ms,
+            tls: of.tls,
+            age_ms: now.saturating_sub(of.when).saturating_mul(1000),
+            old: of.is_old(now),
+            to_id: of.peer,
+        });
+        Figures {
+            hosts: hosts.to_vec(),
+            links: links.collect(),
+        }
+    }
+
+    pub(crate) fn links(&self) -> &Vec<LinkReport> {
+        &self.links
+    }
+
+    pub(crate) fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The link between two hosts, with the bytes per second from the first to the second.
+    pub(crate) fn between(&self, from: &Host, to: &Host) -> Option<(&LinkReport, u64)> {
+        self.links.iter().find_map(|link| {
+            let owner = link.from_id.as_deref().unwrap_or("");
+            match () {
+                () if owner == from.id && link.to_id == to.id => {
+                    Some((link, link.outward_bytes_per_second))
+                }
+                () if owner == to.id && link.to_id == from.id => {
+                    Some((link, link.inward_bytes_per_second))
+                }
+                () => None,
+            }
+        })
+    }
+}
+
+/// The median of all pairs' bandwidths, and the pairs that are far slower. Old figures do not count.
+pub(crate) fn slow(figures: &Figures) -> Option<(u64, Vec<&LinkReport>)> {
+    let fresh: Vec<_> = figures.links.iter().filter(|link| !link.old).collect();
+    let mut rates: Vec<u64> = fresh.iter().map(|link| link.slower()).collect();
+    rates.sort_unstable();
+    if rates.len() < ENOUGH {
+        return None;
+    }
+    let median = rates[rates.len() / 2];
+    let is_slow = |link: &&LinkReport| link.slower().saturating_mul(SLOWER) <= median;
+    Some((median, fresh.into_iter().filter(is_slow).collect()))
+}
+
+/// A bandwidth for people.
+pub(crate) fn bandwidth(bytes_per_second: u64) -> String {
+    let bits = bytes_per_second as f64 * 8.0;
+    match bits {
+        _ if bits >= 1e9 => format!("{:.2} Gbit/s", bits / 1e9),
+        _ if bits >= 1e6 => format!("{:.0} Mbit/s", bits / 1e6),
+        _ => format!("{:.0} kbit/s", bits / 1e3),
+    }
+}
+
+/// A round trip for people.
+pub(crate) fn round_trip(ns: u64) -> String {
+    format!("{:.2} ms", ns as f64 / 1e6)
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.links.is_empty() {
+            return writeln!(f, "no figures are kept: causeway links --measure");
+        }
+        let cell = |from: &Host, to: &Host| match self.between(from, to) {
+            _ if from == to => "·".to_owned(),
+            None => "-".to_owned(),
+            Some((link, rate)) => {
+                let old = if link.old { " (old)" } else { "" };
+                let trip = round_trip(link.round_trip_median_ns);
+                format!("{}, {trip}{old}", bandwidth(rate))
+            }
+        };
+        let mut rows = vec![vec!["FROM \\ TO".to_owned()]];
+        rows[0].extend(self.hosts.iter().map(|of| printable(&of.name)));
+        for from in &self.hosts {
+            let cells = self.hosts.iter().map(|to| cell(from, to));
+            rows.push(
+                std::iter::once(printable(&from.name))
+                    .chain(cells)
+                    .collect(),
+            );
+        }
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+        let widths: Vec<usize> = (0..rows[0].len())
+            .map(|of| width(of).unwrap_or(0))
+            .collect();
+        for row in &rows {
+            let cells = row.iter().zip(&widths);
+            let line: Vec<String> = cells
+                .map(|(cell, width)| format!("{cell:width$}"))
+                .collect();
+            writeln!(f, "{}", line.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn hosts(count: u128) -> Vec<Host> {
+        let of = |number: u128| match number {
+            0 => Host {
+                name: "this machine".to_owned(),
+                id: String::new(),
+            },
+            _ => Host {
+                name: format!("gpu{number}"),
+                id: format!("{number:032x}"),
+            },
+        };
+        (0..count).map(of).collect()
+    }
+
+    pub(crate) fn kept(owner: &Host, peer: &Host, outward: u64, inward: u64, when: u64) -> Shown {
+        Shown {
+            owner: owner.id.clone(),
+            of: Entry {
+                peer: peer.id.clone(),
+                name: peer.name.clone(),
+                user: String::new(),
+                from: "10.0.0.1".parse().unwrap(),
+                to: "10.0.0.2:7079".parse().unwrap(),
+                least_ns: 100_000,
+                median_ns: 210_000,
+                lost: 0,
+                outward,
+                inward,
+                stream_ms: 500,
+                tls: false,
+                when,
+            },
+        }
+    }
+
+    pub(crate) fn figures(hosts: &[Host], kept: Vec<Shown>, now: u64) -> Figures {
+        Figures::at(hosts, kept, now)
+    }
+
+    #[test]
+    fn the_newer_figure_of_a_pair_counts_whoever_keeps_it() {
+        let hosts = hosts(3);
+        let links = vec![
+            kept(&hosts[1], &hosts[2], 125_000_000, 100_000_000, 50),
+            kept(&hosts[2], &hosts[1], 12_500_000, 25_000_000, 60),
+            kept(&hosts[0], &hosts[1], 1_250_000_000, 125_000, 10),
+        ];
+        let figures = Figures::at(&hosts, links, 100);
+        assert_eq!(figures.links().len(), 2);
+        let rate =
+            |from: usize, to: usize| figures.between(&hosts[from], &hosts[to]).map(|of| of.1);
+        assert_eq!(
+            (rate(1, 2), rate(2, 1)),
+            (Some(25_000_000), Some(12_500_000))
+        );
+        assert_eq!(
+            (rate(0, 1), rate(1, 0), rate(0, 2)),
+            (Some(1_250_000_000), Some(125_000), None)
+        );
+        let text = figures.to_string();
+        for part in [
+            "10.00 Gbit/s, 0.21 ms",
+            "1 Mbit/s, 0.21 ms",
+            "200 Mbit/s",
+            "-",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_before_does_not_win_for_ever() {
+        let hosts = hosts(3);
+        let (one, other) = (&hosts[1], &hosts[2]);
+        let wrong = kept(one, other, 7, 7, 2_000_000);
+        let shown = figures(&hosts, vec![wrong.clone()], 1_000_000);
+        assert!(shown.links()[0].old);
+        let right = kept(other, one, 8, 8, 900_000);
+        for both in [
+            vec![wrong.clone(), right.clone()],
+            vec![right.clone(), wrong.clone()],
+        ] {
+            let shown = figures(&hosts, both, 1_000_000);
+            assert_eq!(shown.links()[0].slower(), 8);
+        }
+        // A little is no mistake.
+        let ahead = kept(one, other, 9, 9, 1_000_000 + CLOCKS_DIFFER);
+        let shown = figures(&hosts, vec![ahead, right], 1_000_000);
+        assert_eq!(
+            (shown.links()[0].slower(), shown.links()[0].old),
+            (9, false)
+        );
+    }
+
+    #[test]
+    fn a_host_that_takes_no_part_is_not_shown() {
+        let hosts = hosts(3);
+        let links = vec![kept(&hosts[1], &hosts[2], 1, 1, 50)];
+        assert_eq!(Figures::at(&hosts[..2], links, 60).links().len(), 0);
+    }
+
+    #[test]
+    fn a_pair_far_below_the_median_is_slow_and_an_old_one_is_not() {
+        let hosts = hosts(4);
+        let links = |slow_when| {
+            vec![
+                kept(&hosts[1], &hosts[2], 100, 110, 5_000_000),
+                kept(&hosts[1], &hosts[3], 100, 110, 5_000_000),
+                kept(&hosts[0], &hosts[1], 100, 110, 5_000_000),
+                kept(&hosts[2], &hosts[3], 90, 20, slow_when),
+            ]
+        };
+        let now = 5_000_000;
+        let figures = Figures::at(&hosts, links(now), now);
+        let (median, slow_pairs) = slow(&figures).unwrap();
+        assert_eq!(median, 100);
+        assert_eq!(slow_pairs.len(), 1);
+        assert_eq!((&*slow_pairs[0].from, &*slow_pairs[0].to), ("gpu2", "gpu3"));
+        let figures = Figures::at(&hosts, links(0), now);
+        assert!(slow(&figures).unwrap().1.is_empty());
+        let few = Figures::at(&hosts, links(now)[2..].to_vec(), now);
+        assert!(slow(&few).is_none());
+    }
+}

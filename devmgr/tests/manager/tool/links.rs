@@ -1,0 +1,95 @@
+//! `causeway links` with real daemons on loopback.
+
+use super::super::real_node::Daemon;
+use super::Tool;
+
+/// The number of kept figures in each of a folder's files of them.
+fn kept(folder: &std::path::Path) -> Vec<usize> {
+    let files = std::fs::read_dir(folder).unwrap().flatten();
+    let of_links = files.filter(|file| {
+        let name = file.file_name();
+        name.to_string_lossy().ends_with(".links.toml")
+    });
+    let texts = of_links.map(|file| std::fs::read_to_string(file.path()).unwrap());
+    texts.map(|text| text.matches("[[link]]").count()).collect()
+}
+
+/// Two daemons with their folders, and a tool that uses them.
+fn cluster() -> ([tempfile::TempDir; 2], [Daemon; 2], Tool) {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let number = |of: usize| format!("name = \"gpu{of}\"\n");
+    let daemons = [0, 1].map(|of| Daemon::configured(folders[of].path(), &number(of)));
+    let [one, other] = &daemons;
+    let servers = format!("{},{}", one.address(), other.address());
+    let tool = Tool::of("ann").with("CAUSEWAY_SERVERS", servers);
+    (folders, daemons, tool)
+}
+
+#[test]
+fn all_pairs_are_measured_in_rounds_kept_and_shown() {
+    let (folders, daemons, tool) = cluster();
+    assert!(tool.does("links").contains("no figures are kept"));
+    let said = tool.run("links --measure --seconds 0.3 --svg links.svg");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.err.matches(": round ").count(), 3, "{said:?}");
+    let svg = std::fs::read_to_string(tool.home().join("links.svg")).unwrap();
+    assert_eq!(svg.matches("<line").count(), 3);
+    // Each link is kept where it was begun.
+    assert_eq!(kept(&tool.home().join(".local/state/causeway")), [2]);
+    let of_nodes: Vec<_> = folders.iter().map(|folder| kept(folder.path())).collect();
+    assert_eq!(of_nodes.concat(), [1]);
+    let shown = tool.json("links");
+    let shown = shown.as_array().unwrap();
+    assert_eq!(shown.len(), 3, "{shown:?}");
+    for link in shown {
+        assert!(link["outward_bytes_per_second"].as_u64().unwrap() > 0);
+        assert!(link["inward_bytes_per_second"].as_u64().unwrap() > 0);
+        assert!(link["round_trip_least_ns"].as_u64().unwrap() > 0);
+        assert_eq!((&link["old"], &link["tls"]), (&false.into(), &false.into()));
+    }
+    // Of two nodes, the one with the larger uuid is dialled.
+    let between = shown
+        .iter()
+        .find_map(|link| Some((link["from_id"].as_str()?, link)));
+    let (dialling, link) = between.expect("a link between nodes");
+    assert!(dialling < link["to_id"].as_str().unwrap(), "{link}");
+    let of_client = shown.iter().filter(|link| link["from_id"].is_null());
+    assert_eq!(of_client.count(), 2);
+    // A node that has ended is named, and the others are shown.
+    let [one, other] = daemons;
+    drop(one);
+    let rest = tool.run("links");
+    assert!(rest.err.contains("causeway links: "), "{rest:?}");
+    assert!(
+        rest.out.contains("this machine") && rest.out.contains("gpu1"),
+        "{rest:?}"
+    );
+    assert!(!rest.out.contains("gpu0"), "{rest:?}");
+    drop(other);
+}
+
+#[test]
+fn wrong_arguments_and_damaged_files_are_named() {
+    let (_folders, _daemons, tool) = cluster();
+    for wrong in [
+        "links --measure --seconds 11",
+        "links --measure --seconds x",
+        "links --measure --rate fast",
+        "links --force",
+    ] {
+        assert_eq!(tool.run(wrong).code, Some(2), "{wrong}");
+    }
+    assert!(tool.refuses("links nobody").contains("no node takes part"));
+    let state = tool.home().join(".local/state/causeway");
+    std::fs::create_dir_all(&state).unwrap();
+    let file = causeway_links::LinkMemory::of_programs(&state);
+    std::fs::write(file.path(), "[[link]]\npeer = 3\n").unwrap();
+    let shown = tool.run("links");
+    assert!(
+        shown.err.contains("damaged and counts as empty"),
+        "{shown:?}"
+    );
+    assert_eq!(shown.code, Some(0));
+    std::fs::write(tool.home().join("there.svg"), "mine").unwrap();
+    assert!(tool.refuses("links --svg there.svg").contains("exists"));
+}

@@ -1,0 +1,28 @@
+//! Measured links: how fast two nodes, or a client and a node, reach each other.
+//!
+//! - [`rounds`]: which pairs are measured at the same time; pure.
+//! - [`RoundTrip`], [`Meter`], [`Measured`]: the figures of one measurement; pure.
+//! - [`Admission`]: whether a daemon measures now; pure.
+//! - [`Table`]: the figures that are kept; pure. [`LinkMemory`] is their file.
+//! - [`dial`], [`lead`], [`follow`]: one measurement, over connections that both ends have proved.
+//!
+//! Nothing here listens, and nothing here decides who may measure. Invariant: a measurement ends within
+//! [`Terms::limit`], whatever the other end does.
+#![forbid(unsafe_code)]
+
+mod admission;
+mod dial;
+mod exchange;
+mod figures;
+mod memory;
+mod plan;
+mod stream;
+mod table;
+
+pub use admission::{Admission, Asker, Busy, MOST_TRAFFIC, Refused, Used};
+pub use dial::{Dialled, End, NotDialled, WrongDigest, certificate, dial, dial_any};
+pub use exchange::{Ends, NotMeasured, Terms, follow, lanes, lead};
+pub use figures::{Measured, Meter, PROBES, RoundTrip};
+pub use memory::{BadMemory, LinkMemory};
+pub use plan::rounds;
+pub use table::{Entry, MOST_BYTES, MOST_ENTRIES, Table};

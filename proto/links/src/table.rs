@@ -1,0 +1,318 @@
+//! The figures that are kept of links: a table of bounded size and age, and its text.
+//!
+//! Pure: times come in as seconds since 1970. Invariants: there is one entry for each peer and user. A user whose entries
+//! are many loses their own oldest one first, so nobody displaces another user's figures. A figure that is older than
+//! [`Entry::is_old`] says is shown, and not used.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::figures::{Measured, RoundTrip};
+
+/// Most entries of a table.
+pub const MOST_ENTRIES: usize = 4096;
+/// Most bytes of a table's text.
+pub const MOST_BYTES: usize = 1 << 20;
+/// Most bytes of a name in an entry.
+const MOST_NAME: usize = 255;
+/// Age at which a figure is old, in seconds.
+const OLD_AFTER: u64 = 30 * 86_400;
+
+/// Figures of one link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The other end's uuid, as 32 hexadecimal digits.
+    pub peer: String,
+    /// Its name, for people.
+    pub name: String,
+    /// The user who has measured; empty: anyone.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// This end's address.
+    pub from: IpAddr,
+    /// The other end's address.
+    pub to: SocketAddr,
+    /// Shortest round trip in nanoseconds.
+    pub least_ns: u64,
+    /// Median of the round trips in nanoseconds.
+    pub median_ns: u64,
+    /// Number of lost probes, out of [`PROBES`](crate::PROBES).
+    pub lost: u32,
+    /// Bytes per second to the other end.
+    pub outward: u64,
+    /// Bytes per second from the other end.
+    pub inward: u64,
+    /// Milliseconds of each direction's stream.
+    pub stream_ms: u32,
+    /// Whether the streams were encrypted.
+    pub tls: bool,
+    /// When it was measured, in seconds since 1970.
+    pub when: u64,
+}
+
+impl Entry {
+    /// Whether the figures are too old to be used.
+    #[must_use]
+    pub fn is_old(&self, now: u64) -> bool {
+        now.saturating_sub(self.when) >= OLD_AFTER
+    }
+
+    /// Sets the figures.
+    #[must_use]
+    pub fn with(self, measured: &Measured) -> Entry {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Entry {
+            least_ns: ns(measured.round_trip.least),
+            median_ns: ns(measured.round_trip.median),
+            lost: measured.round_trip.lost,
+            outward: measured.outward,
+            inward: measured.inward,
+            ..self
+        }
+    }
+
+    /// The figures.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        Measured {
+            round_trip: RoundTrip {
+                least: Duration::from_nanos(self.least_ns),
+                median: Duration::from_nanos(self.median_ns),
+                lost: self.lost,
+            },
+            outward: self.outward,
+            inward: self.inward,
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        let is_name = |name: &str| name.len() <= MOST_NAME && !name.chars().any(char::is_control);
+        self.peer.len() == 32
+            && self.peer.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && is_name(&self.name)
+            && is_name(&self.user)
+    }
+}
+
+/// The table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    #[serde(default, rename = "link")]
+    links: Vec<Entry>,
+}
+
+/// The text is not one of a table.
+#[derive(Debug, thiserror::Error)]
+pub enum BadTable {
+    /// The text is not TOML of the right form.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The table is too large, or a value of it is not possible.
+    #[error("an entry is not valid, or there are too many")]
+    Invalid,
+}
+
+impl Table {
+    /// The entries, ordered by user and peer.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.links
+    }
+
+    /// The entry of a user for a peer.
+    #[must_use]
+    pub fn find(&self, user: &str, peer: &str) -> Option<&Entry> {
+        self.links
+            .iter()
+            .find(|of| of.user == user && of.peer == peer)
+    }
+
+    /// Takes an entry, in place of an earlier one of the same user and peer. Returns false, and changes nothing, if a value
+    /// of the entry is not possible.
+    #[must_use]
+    pub fn note(&mut self, entry: Entry) -> bool {
+        if !entry.is_valid() {
+            return false;
+        }
+        self.links
+            .retain(|of| of.user != entry.user || of.peer != entry.peer);
+        self.links.push(entry);
+        while self.links.len() > MOST_ENTRIES {
+            self.drop_one();
+        }
+        self.links
+            .sort_by(|one, other| (&one.user, &one.peer).cmp(&(&other.user, &other.peer)));
+        true
+    }
+
+    /// Drops the oldest entry of the user who has most.
+    fn drop_one(&mut self) {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for of in &self.links {
+            *counts.entry(&of.user).or_default() += 1;
+        }
+        let most = counts.values().copied().max().unwrap_or(0);
+        let of_largest =
+            (self.links.iter().enumerate()).filter(|(_, of)| counts[&*of.user] == most);
+        let oldest = of_largest.min_by_key(|(_, of)| of.when);
+        if let Some(at) = oldest.map(|(at, _)| at) {
+            self.links.remove(at);
+        }
+    }
+
+    /// The text, of [`MOST_BYTES`] at most: entries go until it fits.
+    #[must_use]
+    pub fn text(&mut self) -> String {
+        loop {
+            // An entry has strings and numbers only, which always have a text; numbers above i64 do not.
+            let text = toml::to_string(&self.limited()).unwrap_or_default();
+            if text.len() <= MOST_BYTES {
+                return text;
+            }
+            for _ in 0..1 + self.links.len() / 16 {
+                self.drop_one();
+            }
+        }
+    }
+
+    /// The table with numbers that TOML can write.
+    fn limited(&self) -> Table {
+        let most = i64::MAX.unsigned_abs();
+        let limited = self.links.iter().map(|of| Entry {
+            least_ns: of.least_ns.min(most),
+            median_ns: of.median_ns.min(most),
+            outward: of.outward.min(most),
+            inward: of.inward.min(most),
+            when: of.when.min(most),
+            ..of.clone()
+        });
+        Table {
+            links: limited.collect(),
+        }
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// [`BadTable`]; the table then counts as empty.
+    pub fn parse(text: &str) -> Result<Table, BadTable> {
+        if text.len() > MOST_BYTES {
+            return Err(BadTable::Invalid);
+        }
+        let table: Table = toml::from_str(text)
+            .map_err(|error| BadTable::Unreadable(error.message().to_owned()))?;
+        let mut pairs = std::collections::HashSet::new();
+        let is_right = table.links.len() <= MOST_ENTRIES
+            && (table.links.iter()).all(|of| of.is_valid() && pairs.insert((&of.user, &of.peer)));
+        is_right.then(|| table.clone()).ok_or(BadTable::Invalid)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(crate) fn entry(user: &str, peer: u128, when: u64) -> Entry {
+        Entry {
+            peer: format!("{peer:032x}"),
+            name: format!("gpu{peer}.lab"),
+            user: user.to_owned(),
+            from: "10.0.0.1".parse().unwrap(),
+            to: "[fe80::2]:7079".parse().unwrap(),
+            least_ns: 200_000,
+            median_ns: 210_000,
+            lost: 0,
+            outward: 125_000_000,
+            inward: 124_000_000,
+            stream_ms: 500,
+            tls: true,
+            when,
+        }
+    }
+
+    #[test]
+    fn a_figure_is_replaced_and_becomes_old() {
+        let mut table = Table::default();
+        assert!(table.note(entry("", 1, 1_000)));
+        assert!(table.note(entry("", 1, 2_000)));
+        assert_eq!(table.entries().len(), 1);
+        let of = table.find("", &format!("{:032x}", 1)).unwrap();
+        assert!(!of.is_old(2_000 + OLD_AFTER - 1) && of.is_old(2_000 + OLD_AFTER));
+        assert!(!of.is_old(0), "a clock that was wrong makes nothing old");
+        assert_eq!(table.find("alice", &of.peer), None);
+    }
+
+    #[test]
+    fn a_user_with_many_entries_displaces_nobody() {
+        let mut table = Table::default();
+        assert!(table.note(entry("alice", 7, 1)));
+        for peer in 0..MOST_ENTRIES as u128 + 5 {
+            assert!(table.note(entry("mallory", peer, 100 + peer as u64)));
+        }
+        assert_eq!(table.entries().len(), MOST_ENTRIES);
+        assert!(table.find("alice", &format!("{:032x}", 7)).is_some());
+        assert!(table.find("mallory", &format!("{:032x}", 5)).is_none());
+        let text = table.text();
+        assert!(text.len() <= MOST_BYTES, "{}", text.len());
+        assert_eq!(Table::parse(&text).unwrap(), table);
+        assert!(table.find("alice", &format!("{:032x}", 7)).is_some());
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        let mut table = Table::default();
+        for wrong in [
+            Entry {
+                peer: "x".repeat(32),
+                ..entry("", 1, 1)
+            },
+            Entry {
+                peer: "ab".to_owned(),
+                ..entry("", 1, 1)
+            },
+            Entry {
+                name: "a\nb".to_owned(),
+                ..entry("", 1, 1)
+            },
+            Entry {
+                user: "u".repeat(256),
+                ..entry("", 1, 1)
+            },
+        ] {
+            assert!(!table.note(wrong));
+        }
+        assert_eq!(table, Table::default());
+        let twice = Table {
+            links: vec![entry("", 1, 1), entry("", 1, 2)],
+        };
+        assert!(Table::parse(&toml::to_string(&twice).unwrap()).is_err());
+        assert!(Table::parse("[[link]]\npeer = 3").is_err());
+        assert!(Table::parse(&"#".repeat(MOST_BYTES + 1)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_table_or_is_refused(text: String) {
+            let _ = Table::parse(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_read(
+            entries in prop::collection::vec(("[a-z'\"\\\\é]{0,9}", 0_u128..20, any::<u64>(), any::<u64>()), 0..40)
+        ) {
+            let mut table = Table::default();
+            for (user, peer, when, rate) in entries {
+                let noted = Entry { outward: rate >> 1, ..entry(&user, peer, when >> 1) };
+                prop_assert!(table.note(noted));
+            }
+            let text = table.text();
+            prop_assert_eq!(Table::parse(&text).unwrap(), table);
+        }
+    }
+}
