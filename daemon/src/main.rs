@@ -32,6 +32,9 @@ fn main() -> ExitCode {
     if flags.internal_announce {
         return worker::announce::main();
     }
+    if flags.internal_find {
+        return worker::find::main();
+    }
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {

@@ -65,7 +65,7 @@ use tokio::task::JoinHandle;
 use crate::config::{BadSettings, Settings};
 use crate::sys;
 use accept::Acceptor;
-use announcer::Announcer;
+use announcer::NodeAnnouncer;
 use builds::Builds;
 use cards::Cards;
 use counts::Refusals;
@@ -235,7 +235,8 @@ struct Node {
     /// Managed mode; `None` without a device manager.
     managed: Option<Managed>,
     /// Announces the node; `None` if it does not announce itself.
-    announcer: Option<Announcer>,
+    announcer: Option<NodeAnnouncer>,
+    processes: Processes,
 }
 
 impl Node {
@@ -260,7 +261,7 @@ impl Node {
             sys::group_members,
         )?;
         let processes = Processes::new(settings.logging.clone(), worker_envs);
-        let announcer = Announcer::new(&settings, &addresses, identity, processes.clone());
+        let announcer = announcer::announcer(&settings, &addresses, identity, processes.clone());
         let workers = Workers::new(
             settings.sessions,
             settings.heartbeat,
@@ -276,7 +277,7 @@ impl Node {
         });
         let settings = Arc::new(settings);
         let cards = Cards::new(processes.clone());
-        let inventory = InventoryCache::new(settings.inventory, processes);
+        let inventory = InventoryCache::new(settings.inventory, processes.clone());
         Ok(Node {
             readiness: Arc::new(Readiness::new(
                 &settings,
@@ -296,6 +297,7 @@ impl Node {
             workers,
             managed,
             announcer,
+            processes,
         })
     }
 
@@ -369,7 +371,7 @@ impl Node {
             Arc::clone(&self.domains),
             self.managed.clone(),
             self.workers.clone(),
-            (watched_at, self.announcer.clone()),
+            (watched_at, self.announcer.clone(), self.processes.clone()),
         )))
     }
 }
@@ -384,7 +386,7 @@ async fn announce(
     domains: Arc<Domains>,
     managed: Option<Managed>,
     workers: Workers,
-    (watched_at, announcer): (Option<SocketAddr>, Option<Announcer>),
+    (watched_at, announcer, processes): (Option<SocketAddr>, Option<NodeAnnouncer>, Processes),
 ) -> Result<(), CannotStart> {
     let known = readiness.current_inventory().await;
     workers.take_back_parked(known.inventory.generation);
@@ -423,7 +425,7 @@ async fn announce(
     if let Some(managed) = managed {
         tokio::spawn(managed.clone().watch());
         tokio::spawn(time_shares::serve(workers));
-        tokio::spawn(managed::join(description, readiness, managed));
+        tokio::spawn(managed::join(description, readiness, managed, processes));
     }
     Ok(())
 }

@@ -32,6 +32,8 @@ pub(super) enum Role {
     Cards,
     /// Announces the node on its networks.
     Announce,
+    /// Looks for the device manager.
+    Find,
 }
 
 /// Starts processes, each in an environment of its own.
@@ -64,6 +66,7 @@ impl Processes {
             Role::Measure => "--internal-measure",
             Role::Cards => "--internal-cards",
             Role::Announce => "--internal-announce",
+            Role::Find => "--internal-find",
         };
         let worker_env = self.worker_envs.create()?;
         // This path refers to the running binary even if the file on disk was replaced.

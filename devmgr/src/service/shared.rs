@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use causeway_proto::manager as pb;
+use causeway_proto::metadata::ClusterId;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tonic::Status;
@@ -59,9 +60,11 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         Candidate::new(etcd.clone(), address.clone(), wall_now(), standing);
     let candidate = tokio::spawn(candidate.with_dashboard(dashboard).run(wall_now));
     let (stop, stopping) = watch::channel(false);
+    let (known_cluster, cluster) = watch::channel(None);
     port.watch_over(stopping.clone());
     let manager = SharedManager {
         settings: settings.clone(),
+        cluster: known_cluster,
         port,
         etcd,
         standing: stands,
@@ -73,6 +76,7 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         addresses: bound.addresses,
         watched_at: bound.watched_at,
         dashboard_at: bound.dashboard_at,
+        cluster,
         work,
         stop,
     })
@@ -216,6 +220,8 @@ fn member(of: Member) -> pb::StoreMember {
 /// A manager among others.
 struct SharedManager {
     settings: Settings,
+    /// Told once the manager has led.
+    cluster: watch::Sender<Option<ClusterId>>,
     port: Port,
     etcd: Etcd,
     standing: watch::Receiver<Standing>,
@@ -305,6 +311,7 @@ impl SharedManager {
             instructions: self.instructions.clone(),
         };
         let stopping = self.stopping.clone();
+        self.cluster.send_replace(Some(state.cluster));
         let owner = self.port.serve(state, Some(others), stopping).await?;
         let owner = Some((reign, owner));
         Ok(Role { tenure, owner })

@@ -183,6 +183,7 @@ impl File<'_> {
         let names = table.names.into_iter().flatten().map(|name| name.parse());
         let names: Result<Vec<NamePattern>, String> = names.collect();
         into.insecure = table.insecure.unwrap_or(false);
+        into.routed = table.routed.unwrap_or(false);
         let domains = table.domains.unwrap_or_default();
         check_domains(&domains).map_err(|error| {
             self.wrong(whole.clone(), &format!("[discovery]: {error}; {effect}"))

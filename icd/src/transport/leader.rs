@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_managers::{Disbelieved, Finder, HighestTerm, NotLeader, Patience, Refusal, probe};
 use causeway_proto::MANAGER_PORT;
@@ -20,10 +20,14 @@ use tonic::metadata::MetadataMap;
 use super::control;
 use super::manager::Conversation;
 use super::retry;
+use super::sought;
 use crate::config::{Address, ServerSettings};
 
 /// Time limit for connecting to one manager of several, and for its answer whether it leads.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Least time for a manager that was just found.
+const LEAST: Duration = Duration::from_millis(500);
 
 /// What the managers of a cluster have answered so far.
 #[derive(Debug, Default)]
@@ -33,7 +37,7 @@ struct Heard {
     leader: Option<usize>,
 }
 
-/// By the managers' addresses. A process knows one cluster, or a few in tests.
+/// By the managers' addresses, or by the name that is looked for. A process knows one cluster, or a few in tests.
 static HEARD: Mutex<BTreeMap<Arc<str>, Heard>> = Mutex::new(BTreeMap::new());
 
 /// The managers of one cluster, as the settings name them.
@@ -111,7 +115,37 @@ pub(super) async fn talk<T, F>(
 where
     F: Future<Output = Result<T, WireError>>,
 {
-    let cluster = Cluster::of(manager);
+    let Some(sought) = &manager.sought else {
+        return talk_at(manager, Cluster::of(manager), (limit, each), &converse).await;
+    };
+    let begun = Instant::now();
+    let of_name = |at: &ServerSettings| Cluster {
+        addresses: manager.all_addresses().into(),
+        has_several: !at.further.is_empty(),
+    };
+    if let Some(known) = sought::known(manager, sought) {
+        // Some of the time is for a search, because the manager may be elsewhere by now.
+        let limits = (limit / 2, each);
+        match talk_at(&known, of_name(&known), limits, &converse).await {
+            Err(error) if is_transient(&error) => sought::forget(sought),
+            done => return done,
+        }
+    }
+    let found = sought::find(manager, sought).await?;
+    let left = limit.saturating_sub(begun.elapsed()).max(LEAST);
+    talk_at(&found, of_name(&found), (left, each), &converse).await
+}
+
+/// Talks to the manager that leads, of those at the addresses of `manager`.
+async fn talk_at<T, F>(
+    manager: &ServerSettings,
+    cluster: Cluster,
+    (limit, each): (Duration, Duration),
+    converse: &impl Fn(Conversation) -> F,
+) -> Result<T, WireError>
+where
+    F: Future<Output = Result<T, WireError>>,
+{
     if !cluster.has_several {
         let converse = |_| async {
             let conversation = Conversation::once(manager, &cluster, limit).await?;
@@ -155,7 +189,12 @@ impl<'a> Search<'a> {
     fn new(manager: &'a ServerSettings, cluster: Cluster) -> Search<'a> {
         let count = manager.addresses().count();
         Search {
-            finder: Finder::new(count, cluster.leader(), Patience::WhileAnswered),
+            // A manager that was found may have other addresses by now.
+            finder: Finder::new(
+                count,
+                cluster.leader().filter(|leader| *leader < count),
+                Patience::WhileAnswered,
+            ),
             manager,
             cluster,
         }

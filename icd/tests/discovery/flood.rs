@@ -26,15 +26,6 @@ fn send(socket: &UdpSocket, packets: &[Vec<u8>], is_over: &AtomicBool, sent: &At
     }
 }
 
-/// Ends the flood when dropped, so that a failed assertion does not wait for it.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn a_flood_hides_no_node_and_costs_little_memory() {
     own_process!(waits);

@@ -12,6 +12,7 @@ mod flood;
 mod follows;
 mod freezing;
 mod independent;
+mod managers;
 mod networks;
 mod nobody;
 mod programs;

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use causeway::config::ServerSettings;
@@ -159,7 +160,7 @@ pub(crate) fn heard(host: &Host, names: &[&str]) -> Vec<Found> {
     let listen = || {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let mut search = Search::begin(Vec::new()).expect("a socket");
+            let mut search = Search::begin(Vec::new(), false).expect("a socket");
             let until = Instant::now() + Duration::from_millis(700);
             while search.step(until).expect("sockets") != Step::Over {
                 let found = search.found();
@@ -269,6 +270,15 @@ pub(crate) fn multicaster(host: &Host) -> UdpSocket {
         UdpSocket::from(socket)
     };
     host.enter(open).expect("the host's network")
+}
+
+/// Ends what another thread does when dropped, so that a failed assertion does not wait for it.
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Where answers are multicast.

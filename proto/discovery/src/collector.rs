@@ -54,8 +54,8 @@ pub struct Place {
     pub interface: u32,
     /// Whether a packet came from this address.
     pub is_source: bool,
-    /// Whether the address is on-link. Others are shown, and not dialled.
-    pub is_on_link: bool,
+    /// Whether the address may be dialled ([`Interfaces::may_dial`]). Others are shown, and not dialled.
+    pub may_be_dialled: bool,
 }
 
 /// A node that was found. Nothing of it is proved.
@@ -80,7 +80,7 @@ pub enum Heard {
     Known,
     /// Nothing about Causeway, or no answer.
     Other,
-    /// The packet was not read, because a limit is reached or because its source is not on-link.
+    /// The packet was not read, because a limit is reached or because its source may not be dialled.
     Refused,
 }
 
@@ -93,6 +93,7 @@ pub struct Collector {
     limits: Limits,
     own_cas: Vec<CaDigest>,
     interfaces: Interfaces,
+    routed: bool,
     bytes: usize,
     by_source: HashMap<IpAddr, usize>,
     claims: BTreeMap<Key, Found>,
@@ -115,6 +116,7 @@ impl Collector {
             limits,
             own_cas,
             interfaces,
+            routed: false,
             bytes: 0,
             by_source: HashMap::new(),
             claims: BTreeMap::new(),
@@ -122,10 +124,16 @@ impl Collector {
         }
     }
 
+    /// Also takes packets from behind routers, and lets addresses there be dialled, if `routed`.
+    #[must_use]
+    pub fn routed(self, routed: bool) -> Collector {
+        Collector { routed, ..self }
+    }
+
     /// Takes a packet that came from `source` on the interface with the number `interface`.
     pub fn hear(&mut self, packet: &[u8], source: SocketAddr, interface: u32) -> Heard {
         let source = source.ip();
-        if !self.interfaces.are_on_link(source) || !self.has_room(packet.len(), source) {
+        if !self.interfaces.may_dial(source, self.routed) || !self.has_room(packet.len(), source) {
             return Heard::Refused;
         }
         let Some(records) = message::read(packet) else {
@@ -251,7 +259,7 @@ impl Collector {
             address,
             interface,
             is_source: address == source,
-            is_on_link: self.interfaces.are_on_link(address),
+            may_be_dialled: self.interfaces.may_dial(address, self.routed),
         };
         let others = records.addresses.get(host).into_iter().flatten();
         let mut places = vec![place(source)];
@@ -301,7 +309,26 @@ impl Collector {
 }
 
 impl Found {
-    /// Takes an address. Those that packets came from are first, then those that are on-link. Returns whether the
+    /// The hosts to dial, as addresses are written: IPv6 and IPv4 by turns, each in the order in which they were found. A
+    /// link-local one carries the interface on which it was heard.
+    #[must_use]
+    pub fn hosts(&self, interfaces: &Interfaces) -> Vec<String> {
+        let usable = self.places.iter().filter(|of| of.may_be_dialled);
+        let (six, four): (Vec<&Place>, Vec<&Place>) = usable.partition(|of| of.address.is_ipv6());
+        let turns = six.len().max(four.len());
+        let by_turns = (0..turns).flat_map(|turn| [six.get(turn), four.get(turn)]);
+        let hosts = by_turns.flatten().filter_map(|place| match place.address {
+            IpAddr::V4(v4) => Some(v4.to_string()),
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+                let name = interfaces.name(place.interface)?;
+                Some(format!("[{v6}%{name}]"))
+            }
+            IpAddr::V6(v6) => Some(format!("[{v6}]")),
+        });
+        hosts.collect()
+    }
+
+    /// Takes an address. Those that packets came from are first, then those that may be dialled. Returns whether the
     /// address is new.
     fn take(&mut self, place: Place, most: usize) -> bool {
         let is_same = |of: &Place| {
@@ -322,7 +349,7 @@ impl Found {
     fn sort(&mut self) {
         // Stable, so that addresses keep the announced order.
         self.places
-            .sort_by_key(|of| (!of.is_source, !of.is_on_link));
+            .sort_by_key(|of| (!of.is_source, !of.may_be_dialled));
     }
 }
 

@@ -119,7 +119,7 @@ fn an_answer_is_a_node_with_the_addresses_that_may_be_dialled() {
     assert_eq!(found[0].announcement, gpu.announcement());
     let places = found[0].places.iter();
     let dialled = places
-        .filter(|of| of.is_on_link)
+        .filter(|of| of.may_be_dialled)
         .map(|of| of.address.to_string());
     assert_eq!(
         dialled.collect::<Vec<_>>(),
@@ -295,4 +295,23 @@ proptest! {
         let kept = found.iter().find(is_it).map(|of| of.places.contains(&before[0].places[0]));
         prop_assert_eq!(kept, Some(true));
     }
+}
+
+#[test]
+fn behind_routers_nodes_are_heard_and_dialled_only_if_the_user_wants_that() {
+    let mut far = said("gpu1", 1);
+    far.addresses = ["192.0.2.7", "127.0.0.1", "224.0.0.1"]
+        .map(|of| of.parse().unwrap())
+        .to_vec();
+    let from = "192.0.2.7:5353".parse().unwrap();
+    let mut near = collector(Limits::default());
+    assert_eq!(near.hear(&far.packet(), from, 2), Heard::Refused);
+    let mut routed = collector(Limits::default()).routed(true);
+    assert_eq!(routed.hear(&far.packet(), from, 2), Heard::New);
+    let places = routed.found().remove(0).places;
+    let dialled: Vec<String> = (places.iter())
+        .filter(|of| of.may_be_dialled)
+        .map(|of| of.address.to_string())
+        .collect();
+    assert_eq!(dialled, ["192.0.2.7"]);
 }
