@@ -300,6 +300,7 @@ mod tests {
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
             further: vec!["b:80".parse().unwrap()],
+            sought: None,
             name: Some("x".to_owned()),
             carrier: Carrier::Grpc,
             bulk_connections: 4,

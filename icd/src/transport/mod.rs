@@ -62,6 +62,7 @@ mod security;
 pub mod session;
 mod socket;
 mod sought;
+mod speeds;
 mod standard;
 mod stops;
 mod sys;

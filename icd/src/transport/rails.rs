@@ -1,6 +1,7 @@
 //! The rails of a session: the addresses of its server, and which of them lead there now.
 //!
-//! Commands and heartbeats take one rail, and lanes are dealt over all that work ([`Dealing`]). Invariant: no call here
+//! Commands and heartbeats take one rail, and lanes are dealt over all that work, by speed ([`Dealing`]). A speed is what
+//! transfers have measured, once they have measured all rails. Until then it is what the interfaces tell. Invariant: no call here
 //! waits for the network.
 #![forbid(unsafe_code)]
 
@@ -9,6 +10,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::dealing::Dealing;
+use super::gauge::Gauge;
 use super::local::Peer;
 use super::resolve::Candidate;
 use crate::config::{Address, ServerSettings};
@@ -25,6 +27,10 @@ pub(super) struct Rail {
 #[derive(Debug)]
 pub(super) struct Rails {
     state: Mutex<RailsState>,
+    /// What transfers have measured. Empty if there is one rail.
+    gauges: Box<[Gauge]>,
+    /// What the interfaces tell, in bytes a second.
+    told: Vec<Option<u64>>,
 }
 
 #[derive(Debug)]
@@ -42,10 +48,16 @@ struct RailsState {
 }
 
 impl Rails {
-    /// The rails of a server that was reached by one of them.
-    pub(super) fn new(server: &ServerSettings, reached: Rail) -> Rails {
+    /// The rails of a server that was reached by one of them. `told` are the speeds that the interfaces tell.
+    pub(super) fn new(server: &ServerSettings, reached: Rail, told: Vec<Option<u64>>) -> Rails {
         let addresses: Vec<Address> = server.addresses().cloned().collect();
-        let dealing = Dealing::new(addresses.len(), reached.number, Instant::now());
+        let mut dealing = Dealing::new(addresses.len(), reached.number, Instant::now());
+        dealing.set_speeds(&told);
+        let count = if addresses.len() > 1 {
+            dealing.count()
+        } else {
+            0
+        };
         let mut peers = vec![None; dealing.count()];
         peers[reached.number] = Some(reached.peer);
         Rails {
@@ -57,7 +69,29 @@ impl Rails {
                 dealing,
                 peers,
             }),
+            gauges: (0..count).map(|_| Gauge::default()).collect(),
+            told,
         }
+    }
+
+    /// What transfers measure of a rail; `None` if it is the only one.
+    pub(super) fn gauge(&self, rail: usize) -> Option<&Gauge> {
+        self.gauges.get(rail)
+    }
+
+    /// Takes over what transfers have measured.
+    pub(super) fn note_speeds(&self) {
+        let mut state = self.state.lock();
+        // After a move, the numbers are those of other addresses.
+        if state.moved.is_none() {
+            let measured: Vec<u64> = self.gauges.iter().map(Gauge::bandwidth).collect();
+            state.dealing.set_speeds(&speeds(&measured, &self.told));
+        }
+    }
+
+    /// Whether a rail works, and is too slow beside another one.
+    pub(super) fn is_too_slow(&self, rail: usize) -> bool {
+        self.state.lock().dealing.is_too_slow(rail)
     }
 
     /// Replaces all rails, because the session has moved to another server. The first that answers is used from then on.
@@ -193,9 +227,25 @@ impl Rails {
     }
 }
 
+/// The speeds by which lanes are dealt. A transfer may be slower than its link, so measured speeds are compared with each
+/// other only.
+fn speeds(measured: &[u64], told: &[Option<u64>]) -> Vec<Option<u64>> {
+    match measured.contains(&0) {
+        true => told.to_vec(),
+        false => measured.iter().map(|speed| Some(*speed)).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_measured_counts_once_all_rails_are() {
+        let told = [Some(100), None];
+        assert_eq!(speeds(&[0, 7], &told), told);
+        assert_eq!(speeds(&[70, 7], &told), [Some(70), Some(7)]);
+    }
 
     fn settings(addresses: &[&str]) -> ServerSettings {
         let mut addresses = addresses.iter().map(|text| text.parse().unwrap());
@@ -211,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_session_that_has_moved_takes_the_first_address_that_answers_for_all_rails() {
-        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1));
+        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1), vec![None; 3]);
         assert!(rails.are_several() && !rails.have_moved() && !rails.take_news());
         rails.move_to(&settings(&["d:2", "e:2"]));
         assert!(rails.have_moved() && rails.take_news() && !rails.take_news());

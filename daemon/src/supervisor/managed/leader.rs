@@ -23,6 +23,8 @@ const PROBE_WITHIN: Duration = Duration::from_secs(5);
 /// After this time, the same reason is logged again.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
 
+/// Pause before the manager is looked for again, because none of its addresses has worked.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Pause before a manager that was not found is looked for again.
 const LOOKED_FOR_AFTER: Duration = Duration::from_secs(5);
 
@@ -75,8 +77,7 @@ impl<'a> Search<'a> {
     pub(super) async fn find(&mut self) -> (usize, Channel) {
         loop {
             if self.addresses.is_empty() {
-                let addresses = look(self.managed, self.processes).await;
-                *self = Search::new(self.managed, self.processes, addresses, None);
+                self.look().await;
             }
             let (managed, addresses, said) = (self.managed, &self.addresses, &self.said);
             let ask = |number: usize| async move {
@@ -89,8 +90,21 @@ impl<'a> Search<'a> {
                 return found;
             }
             if managed.0.settings.sought.is_some() {
-                self.addresses.clear();
+                // A manager that refuses this node is found again at once.
+                tokio::time::sleep(AGAIN_AFTER).await;
+                self.look().await;
             }
+        }
+    }
+
+    /// Waits until the manager is found, and begins anew among its addresses. Reasons that were logged stay known.
+    async fn look(&mut self) {
+        let addresses = look(self.managed, self.processes).await;
+        let is_same = addresses == self.addresses;
+        let begun = Search::new(self.managed, self.processes, addresses, None);
+        let earlier = std::mem::replace(self, begun);
+        if is_same {
+            self.said = earlier.said;
         }
     }
 
