@@ -180,7 +180,7 @@ fn a_manager_may_be_found_by_its_name_if_a_ca_can_vouch_for_it() {
     ] {
         let settings = settings(text, &variables);
         assert_eq!(settings.manager, None, "{text}");
-        assert_eq!(settings.problems.len(), 1, "{text}");
+        assert!(!settings.problems.is_empty(), "{text}");
     }
     let host = settings("", &named("discover:7078"))
         .manager

@@ -73,26 +73,26 @@ impl Dealing {
         }
     }
 
-    /// The rail of a lane. Each lane goes to the rail that has the fewest for its speed. Of equal ones, that of commands is
-    /// first.
+    /// The rail of a lane. Each rail that is fast enough gets one, the fastest first. Each further lane goes to the rail that
+    /// has the fewest for its speed. Of equal ones, that of commands is first.
     pub(super) fn of_lane(&self, lane: u8) -> usize {
-        let usable = self.usable();
-        let mut dealt = vec![0; usable.len()];
-        let mut rail = self.current;
-        for _ in 0..=lane {
+        let (usable, lane) = (self.usable(), usize::from(lane));
+        if usable.is_empty() {
+            return self.current;
+        }
+        let mut dealt = vec![1u64; usable.len()];
+        let mut last = lane.min(usable.len() - 1);
+        for _ in usable.len()..=lane {
             // The product with the other one's speed compares the quotients.
-            let load = |at: usize, other: usize| {
-                u128::from(dealt[at] + 1u64) * u128::from(usable[other].1)
-            };
-            let best = (0..usable.len()).reduce(|best, at| match load(at, best) < load(best, at) {
+            let load =
+                |at: usize, other: usize| u128::from(dealt[at] + 1) * u128::from(usable[other].1);
+            last = (1..usable.len()).fold(0, |best, at| match load(at, best) < load(best, at) {
                 true => at,
                 false => best,
             });
-            let Some(best) = best else { break };
-            dealt[best] += 1;
-            rail = usable[best].0;
+            dealt[last] += 1;
         }
-        rail
+        usable[last].0
     }
 
     /// Whether a rail works, and is too slow beside another one.
@@ -216,12 +216,12 @@ mod tests {
         );
         assert!(dealing.is_too_slow(0) && !dealing.is_too_slow(2));
         dealing.set_speeds(&[Some(50), Some(100), Some(25)]);
-        assert_eq!(rails(&dealing, 7), [1, 1, 0, 1, 1, 0, 2]);
+        assert_eq!(rails(&dealing, 7), [1, 0, 2, 1, 1, 1, 0]);
         dealing.set_speeds(&[Some(10), Some(100), Some(24)]);
         assert_eq!(rails(&dealing, 3), [1, 1, 1]);
         // Without the fast one, the others are as good as they are.
         dealing.note_dead(1, now);
-        assert_eq!(rails(&dealing, 3), [2, 2, 0]);
+        assert_eq!(rails(&dealing, 3), [2, 0, 2]);
         assert!(!dealing.is_too_slow(0) && !dealing.is_too_slow(1));
     }
 
