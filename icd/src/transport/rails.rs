@@ -10,9 +10,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::dealing::Dealing;
-use super::gauge::Gauge;
 use super::local::Peer;
 use super::resolve::Candidate;
+use super::speeds::RailGauge;
 use crate::config::{Address, ServerSettings};
 
 /// A rail, and where it led when it was last used.
@@ -28,7 +28,7 @@ pub(super) struct Rail {
 pub(super) struct Rails {
     state: Mutex<RailsState>,
     /// What transfers have measured. Empty if there is one rail.
-    gauges: Box<[Gauge]>,
+    gauges: Box<[Mutex<RailGauge>]>,
     /// What the interfaces tell, in bytes a second.
     told: Vec<Option<u64>>,
 }
@@ -69,13 +69,13 @@ impl Rails {
                 dealing,
                 peers,
             }),
-            gauges: (0..count).map(|_| Gauge::default()).collect(),
+            gauges: (0..count).map(|_| Mutex::default()).collect(),
             told,
         }
     }
 
     /// What transfers measure of a rail; `None` if it is the only one.
-    pub(super) fn gauge(&self, rail: usize) -> Option<&Gauge> {
+    pub(super) fn gauge(&self, rail: usize) -> Option<&Mutex<RailGauge>> {
         self.gauges.get(rail)
     }
 
@@ -84,7 +84,7 @@ impl Rails {
         let mut state = self.state.lock();
         // After a move, the numbers are those of other addresses.
         if state.moved.is_none() {
-            let measured: Vec<u64> = self.gauges.iter().map(Gauge::bandwidth).collect();
+            let measured: Vec<u64> = self.gauges.iter().map(|of| of.lock().speed()).collect();
             state.dealing.set_speeds(&speeds(&measured, &self.told));
         }
     }
@@ -198,6 +198,11 @@ impl Rails {
     pub(super) fn note_works(&self, rail: usize) {
         let is_news = (self.state.lock().dealing).note_works(rail, Instant::now());
         if is_news {
+            if let Some(gauge) = self.gauge(rail) {
+                // The time for which it was dead says nothing about its speed.
+                gauge.lock().forget();
+            }
+            self.note_speeds();
             let address = self.address(rail);
             tracing::warn!(
                 address = address.as_str(),
@@ -228,9 +233,9 @@ impl Rails {
 }
 
 /// The speeds by which lanes are dealt. A transfer may be slower than its link, so measured speeds are compared with each
-/// other only.
+/// other only. Where an interface tells nothing, as on loopback and in tunnels, they vary too much to leave a rail for them.
 fn speeds(measured: &[u64], told: &[Option<u64>]) -> Vec<Option<u64>> {
-    match measured.contains(&0) {
+    match measured.contains(&0) || told.contains(&None) {
         true => told.to_vec(),
         false => measured.iter().map(|speed| Some(*speed)).collect(),
     }
@@ -242,9 +247,11 @@ mod tests {
 
     #[test]
     fn what_is_measured_counts_once_all_rails_are() {
-        let told = [Some(100), None];
+        let told = [Some(100), Some(100)];
         assert_eq!(speeds(&[0, 7], &told), told);
         assert_eq!(speeds(&[70, 7], &told), [Some(70), Some(7)]);
+        let in_part = [Some(100), None];
+        assert_eq!(speeds(&[70, 7], &in_part), in_part);
     }
 
     fn settings(addresses: &[&str]) -> ServerSettings {

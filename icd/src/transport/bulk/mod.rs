@@ -621,7 +621,7 @@ impl Bulk {
         let now = Instant::now();
         self.gauge.begin(direction, now);
         if let Some(gauge) = self.rails().gauge(lane.rail()) {
-            gauge.begin(direction, now);
+            gauge.lock().begin(now);
         }
     }
 
@@ -630,7 +630,7 @@ impl Bulk {
         let now = Instant::now();
         self.gauge.end(direction, now, bytes);
         if let Some(gauge) = self.rails().gauge(lane.rail()) {
-            gauge.end(direction, now, bytes);
+            gauge.lock().end(now, bytes);
         }
     }
 
