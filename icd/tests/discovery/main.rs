@@ -21,6 +21,5 @@ mod readdressed;
 mod remembered;
 mod scene;
 mod short_cuts;
-mod speeds;
 mod stage;
 mod strangers;
