@@ -2,12 +2,12 @@
 //!
 //! Invariant: the addresses are computed on each call, because interfaces come and go.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_discovery::{Interface, Interfaces, Run};
-use causeway_proto::control::{Inventory, LinkSpeed};
+use causeway_discovery::Run;
+use causeway_proto::control::Inventory;
 
 use super::domains;
 use super::inventory::Known;
@@ -71,7 +71,6 @@ impl Description {
             node_name: self.settings.name.clone(),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             peer_addresses: self.peer_addresses(),
-            link_speeds: link_speeds(),
             resume_limit_ms: milliseconds(self.settings.sessions.resume_limit),
             remarks: (self.exposed().into_iter())
                 .chain(domains::remark(
@@ -91,23 +90,6 @@ impl Description {
             ..known.inventory.clone()
         }
     }
-}
-
-/// The speeds of this host's interfaces. Clients spread large transfers by them.
-fn link_speeds() -> Vec<LinkSpeed> {
-    // Without them, clients take all paths for equal.
-    let interfaces = Interfaces::of_host().unwrap_or_default();
-    let speed = |of: &Interface| {
-        let address = match of.address {
-            IpAddr::V4(v4) => v4.octets().to_vec(),
-            IpAddr::V6(v6) => v6.octets().to_vec(),
-        };
-        Some(LinkSpeed {
-            address: address.into(),
-            mbits: of.speed()?,
-        })
-    };
-    interfaces.0.iter().filter_map(speed).collect()
 }
 
 /// A duration as the wire has it.

@@ -1,8 +1,7 @@
 //! Deals the lanes of a session over the rails of its server: the addresses that lead to it.
 //!
-//! Pure: the caller says which rails work and how fast they are, and passes the time. Invariants: while a rail works, no
-//! lane is dealt to one that does not, nor to one below a quarter of the fastest speed. Rails of one speed differ by one
-//! lane at most.
+//! Pure: the caller says which rails work, and passes the time. Invariants: while a rail works, no lane is dealt to one
+//! that does not. Two working rails differ by one lane at most.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -11,9 +10,6 @@ use std::time::{Duration, Instant};
 const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 /// The pauses of a rail that worked for longer begin anew.
 const STEADY: Duration = Duration::from_secs(60);
-
-/// Part of the fastest speed below which a rail gets no lane: one of so many.
-const SLOWEST: u64 = 4;
 
 /// Which rails work; see the module.
 #[derive(Debug)]
@@ -30,8 +26,6 @@ struct RailState {
     at: Instant,
     /// The pause after the next try.
     pause: Duration,
-    /// Bytes a second. `None` counts as the fastest.
-    speed: Option<u64>,
 }
 
 impl Dealing {
@@ -41,7 +35,6 @@ impl Dealing {
             works: true,
             at: now,
             pause: PAUSES.0,
-            speed: None,
         };
         Dealing {
             rails: vec![rail; count.max(current + 1)],
@@ -66,59 +59,14 @@ impl Dealing {
         order
     }
 
-    /// Sets the speeds of the rails, in bytes a second.
-    pub(super) fn set_speeds(&mut self, speeds: &[Option<u64>]) {
-        for (rail, speed) in self.rails.iter_mut().zip(speeds) {
-            rail.speed = speed.filter(|speed| *speed > 0);
-        }
-    }
-
-    /// The rail of a lane. Each rail that is fast enough gets one, the fastest first. Each further lane goes to the rail that
-    /// has the fewest for its speed. Of equal ones, that of commands is first.
+    /// The rail of a lane. The lanes go round the working rails, beginning with that of commands.
     pub(super) fn of_lane(&self, lane: u8) -> usize {
-        let (usable, lane) = (self.usable(), usize::from(lane));
-        if usable.is_empty() {
-            return self.current;
-        }
-        let mut dealt = vec![1u64; usable.len()];
-        let mut last = lane.min(usable.len() - 1);
-        for _ in usable.len()..=lane {
-            // The product with the other one's speed compares the quotients.
-            let load =
-                |at: usize, other: usize| u128::from(dealt[at] + 1) * u128::from(usable[other].1);
-            last = (1..usable.len()).fold(0, |best, at| match load(at, best) < load(best, at) {
-                true => at,
-                false => best,
-            });
-            dealt[last] += 1;
-        }
-        usable[last].0
-    }
-
-    /// Whether a rail works, and is too slow beside another one.
-    pub(super) fn is_too_slow(&self, rail: usize) -> bool {
-        self.rails[rail].works && self.usable().iter().all(|(usable, _)| *usable != rail)
-    }
-
-    /// The working rails that are fast enough, with their speeds: the fastest first.
-    fn usable(&self) -> Vec<(usize, u64)> {
         let all = (0..self.count()).map(|step| (self.current + step) % self.count());
-        let working = all.filter(|rail| self.rails[*rail].works);
-        let working: Vec<(usize, Option<u64>)> =
-            working.map(|rail| (rail, self.rails[rail].speed)).collect();
-        let fastest = working
-            .iter()
-            .filter_map(|(_, speed)| *speed)
-            .max()
-            .unwrap_or(1);
-        let speeds = working
-            .into_iter()
-            .map(|(rail, speed)| (rail, speed.unwrap_or(fastest)));
-        let mut usable: Vec<(usize, u64)> = speeds
-            .filter(|(_, speed)| *speed >= fastest.div_ceil(SLOWEST))
-            .collect();
-        usable.sort_by_key(|(_, speed)| std::cmp::Reverse(*speed));
-        usable
+        let working: Vec<usize> = all.filter(|rail| self.rails[*rail].works).collect();
+        match working.len() {
+            0 => self.current,
+            count => working[usize::from(lane) % count],
+        }
     }
 
     /// Whether another rail works.
@@ -205,27 +153,6 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_dealt_by_speed_and_a_slow_rail_gets_none() {
-        let now = Instant::now();
-        let mut dealing = Dealing::new(3, 0, now);
-        dealing.set_speeds(&[Some(10), Some(100), None]);
-        assert_eq!(
-            rails(&dealing, 4),
-            [1, 2, 1, 2],
-            "an unknown speed is not slow"
-        );
-        assert!(dealing.is_too_slow(0) && !dealing.is_too_slow(2));
-        dealing.set_speeds(&[Some(50), Some(100), Some(25)]);
-        assert_eq!(rails(&dealing, 7), [1, 0, 2, 1, 1, 1, 0]);
-        dealing.set_speeds(&[Some(10), Some(100), Some(24)]);
-        assert_eq!(rails(&dealing, 3), [1, 1, 1]);
-        // Without the fast one, the others are as good as they are.
-        dealing.note_dead(1, now);
-        assert_eq!(rails(&dealing, 3), [2, 0, 2]);
-        assert!(!dealing.is_too_slow(0) && !dealing.is_too_slow(1));
-    }
-
-    #[test]
     fn one_rail_has_all_lanes() {
         let dealing = Dealing::new(1, 0, Instant::now());
         assert_eq!(rails(&dealing, 3), [0, 0, 0]);
@@ -258,22 +185,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn no_lane_goes_to_a_rail_below_a_quarter_of_the_fastest(
-            speeds in prop::collection::vec(prop::option::of(1u64..1_000), 1..9),
-            lanes in 1u8..16,
-        ) {
-            let mut dealing = Dealing::new(speeds.len(), 0, Instant::now());
-            dealing.set_speeds(&speeds);
-            let fastest = speeds.iter().flatten().max().copied().unwrap_or(1);
-            for rail in rails(&dealing, lanes) {
-                prop_assert!(4 * speeds[rail].unwrap_or(fastest) >= fastest);
-                prop_assert!(!dealing.is_too_slow(rail));
-            }
-            let first = dealing.of_lane(0);
-            prop_assert_eq!(speeds[first].unwrap_or(fastest), fastest);
-        }
-
         #[test]
         fn working_rails_share_the_lanes(
             (count, current) in (1usize..9).prop_flat_map(|count| (Just(count), 0..count)),

@@ -62,7 +62,6 @@ mod security;
 pub mod session;
 mod socket;
 mod sought;
-mod speeds;
 mod standard;
 mod stops;
 mod sys;

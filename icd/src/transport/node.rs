@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use causeway_discovery::Interfaces;
 use causeway_lane::Place;
 use causeway_proto::control::{Inventory, NodeStatus, OpenSessionReply};
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -26,7 +25,6 @@ use super::rails::{Rail, Rails};
 use super::retry;
 use super::session::{Location, Opening, Session};
 use super::socket::Dialer;
-use super::speeds;
 use crate::config::ServerSettings;
 
 /// Time limit for everything that opening a session takes, unless the node's `answer_limit` is longer.
@@ -186,7 +184,7 @@ impl Node {
         }
         let resume = granted.resume;
         let dialer = Dialer {
-            rails: Arc::new(Rails::new(&settings, rail, self.told_speeds(&settings))),
+            rails: Arc::new(Rails::new(&settings, rail)),
             here,
             address: self.address().to_owned(),
             session,
@@ -441,19 +439,6 @@ impl Node {
         self.set_inventory(Arc::clone(inventory));
         apply();
         true
-    }
-
-    /// The speeds of the server's addresses, as the interfaces at both ends tell them.
-    fn told_speeds(&self, settings: &ServerSettings) -> Vec<Option<u64>> {
-        if settings.further.is_empty() {
-            return vec![None];
-        }
-        let inventory = self.inventory();
-        let theirs = inventory.as_ref().map_or(&[][..], |of| &of.link_speeds);
-        // A host that cannot list its interfaces takes all addresses for equal.
-        let interfaces = Interfaces::of_host().unwrap_or_default();
-        let own = |address, zone: Option<&str>| interfaces.towards(address, zone)?.speed();
-        speeds::told(settings.addresses(), theirs, own)
     }
 
     /// Records that the node did not answer.

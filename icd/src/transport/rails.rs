@@ -1,7 +1,6 @@
 //! The rails of a session: the addresses of its server, and which of them lead there now.
 //!
-//! Commands and heartbeats take one rail, and lanes are dealt over all that work, by speed ([`Dealing`]). A speed is what
-//! transfers have measured, once they have measured all rails. Until then it is what the interfaces tell. Invariant: no call here
+//! Commands and heartbeats take one rail, and lanes are dealt over all that work ([`Dealing`]). Invariant: no call here
 //! waits for the network.
 #![forbid(unsafe_code)]
 
@@ -12,7 +11,6 @@ use parking_lot::Mutex;
 use super::dealing::Dealing;
 use super::local::Peer;
 use super::resolve::Candidate;
-use super::speeds::RailGauge;
 use crate::config::{Address, ServerSettings};
 
 /// A rail, and where it led when it was last used.
@@ -27,10 +25,6 @@ pub(super) struct Rail {
 #[derive(Debug)]
 pub(super) struct Rails {
     state: Mutex<RailsState>,
-    /// What transfers have measured. Empty if there is one rail.
-    gauges: Box<[Mutex<RailGauge>]>,
-    /// What the interfaces tell, in bytes a second.
-    told: Vec<Option<u64>>,
 }
 
 #[derive(Debug)]
@@ -48,16 +42,10 @@ struct RailsState {
 }
 
 impl Rails {
-    /// The rails of a server that was reached by one of them. `told` are the speeds that the interfaces tell.
-    pub(super) fn new(server: &ServerSettings, reached: Rail, told: Vec<Option<u64>>) -> Rails {
+    /// The rails of a server that was reached by one of them.
+    pub(super) fn new(server: &ServerSettings, reached: Rail) -> Rails {
         let addresses: Vec<Address> = server.addresses().cloned().collect();
-        let mut dealing = Dealing::new(addresses.len(), reached.number, Instant::now());
-        dealing.set_speeds(&told);
-        let count = if addresses.len() > 1 {
-            dealing.count()
-        } else {
-            0
-        };
+        let dealing = Dealing::new(addresses.len(), reached.number, Instant::now());
         let mut peers = vec![None; dealing.count()];
         peers[reached.number] = Some(reached.peer);
         Rails {
@@ -69,29 +57,7 @@ impl Rails {
                 dealing,
                 peers,
             }),
-            gauges: (0..count).map(|_| Mutex::default()).collect(),
-            told,
         }
-    }
-
-    /// What transfers measure of a rail; `None` if it is the only one.
-    pub(super) fn gauge(&self, rail: usize) -> Option<&Mutex<RailGauge>> {
-        self.gauges.get(rail)
-    }
-
-    /// Takes over what transfers have measured.
-    pub(super) fn note_speeds(&self) {
-        let mut state = self.state.lock();
-        // After a move, the numbers are those of other addresses.
-        if state.moved.is_none() {
-            let measured: Vec<u64> = self.gauges.iter().map(|of| of.lock().speed()).collect();
-            state.dealing.set_speeds(&speeds(&measured, &self.told));
-        }
-    }
-
-    /// Whether a rail works, and is too slow beside another one.
-    pub(super) fn is_too_slow(&self, rail: usize) -> bool {
-        self.state.lock().dealing.is_too_slow(rail)
     }
 
     /// Replaces all rails, because the session has moved to another server. The first that answers is used from then on.
@@ -198,11 +164,6 @@ impl Rails {
     pub(super) fn note_works(&self, rail: usize) {
         let is_news = (self.state.lock().dealing).note_works(rail, Instant::now());
         if is_news {
-            if let Some(gauge) = self.gauge(rail) {
-                // The time for which it was dead says nothing about its speed.
-                gauge.lock().forget();
-            }
-            self.note_speeds();
             let address = self.address(rail);
             tracing::warn!(
                 address = address.as_str(),
@@ -232,27 +193,9 @@ impl Rails {
     }
 }
 
-/// The speeds by which lanes are dealt. A transfer may be slower than its link, so measured speeds are compared with each
-/// other only. Where an interface tells nothing, as on loopback and in tunnels, they vary too much to leave a rail for them.
-fn speeds(measured: &[u64], told: &[Option<u64>]) -> Vec<Option<u64>> {
-    match measured.contains(&0) || told.contains(&None) {
-        true => told.to_vec(),
-        false => measured.iter().map(|speed| Some(*speed)).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_measured_counts_once_all_rails_are() {
-        let told = [Some(100), Some(100)];
-        assert_eq!(speeds(&[0, 7], &told), told);
-        assert_eq!(speeds(&[70, 7], &told), [Some(70), Some(7)]);
-        let in_part = [Some(100), None];
-        assert_eq!(speeds(&[70, 7], &in_part), in_part);
-    }
 
     fn settings(addresses: &[&str]) -> ServerSettings {
         let mut addresses = addresses.iter().map(|text| text.parse().unwrap());
@@ -268,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_session_that_has_moved_takes_the_first_address_that_answers_for_all_rails() {
-        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1), vec![None; 3]);
+        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1));
         assert!(rails.are_several() && !rails.have_moved() && !rails.take_news());
         rails.move_to(&settings(&["d:2", "e:2"]));
         assert!(rails.have_moved() && rails.take_news() && !rails.take_news());

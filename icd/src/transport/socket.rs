@@ -615,7 +615,7 @@ mod tests {
             peer: Peer::Tcp(address),
         };
         let dialer = Dialer {
-            rails: Arc::new(Rails::new(&settings, rail, vec![None])),
+            rails: Arc::new(Rails::new(&settings, rail)),
             here: None,
             address: "dripper".to_owned(),
             session: SessionId([1; 16]),

@@ -87,20 +87,6 @@ pub struct Inventory {
     /// 8 bytes, new at each start of the daemon
     #[prost(bytes = "bytes", tag = "14")]
     pub run: ::prost::bytes::Bytes,
-    /// of the node's interfaces, as far as their drivers tell
-    #[prost(message, repeated, tag = "15")]
-    pub link_speeds: ::prost::alloc::vec::Vec<LinkSpeed>,
-}
-/// The speed of an interface, as its driver tells it.
-#[allow(clippy::all)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LinkSpeed {
-    /// 4 or 16 bytes
-    #[prost(bytes = "bytes", tag = "1")]
-    pub address: ::prost::bytes::Bytes,
-    /// Mbit/s, not 0
-    #[prost(uint32, tag = "2")]
-    pub mbits: u32,
 }
 /// Use of a device.
 #[allow(clippy::all)]

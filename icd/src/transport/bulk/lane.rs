@@ -198,10 +198,10 @@ fn read(owner: &Arc<dyn Owner>, lane: &Lane) -> Broken {
             Ok(decoded) => decoded,
         };
         let handled = match packed {
-            None => handle(owner, (lane, stream), header, &mut scratch),
+            None => handle(owner, stream, header, &mut scratch),
             Some(packed) => unpacker
                 .receive(stream, packed, header.length)
-                .and_then(|stream| handle(owner, (lane, stream), header, &mut scratch)),
+                .and_then(|stream| handle(owner, stream, header, &mut scratch)),
         };
         if let Err(error) = handled {
             return broken("failed", &error);
@@ -221,7 +221,7 @@ fn ends_a_read(header: &Header) -> bool {
 
 fn handle(
     owner: &Arc<dyn Owner>,
-    (lane, stream): (&Lane, &Stream),
+    stream: &Stream,
     header: Header,
     scratch: &mut Scratch,
 ) -> io::Result<()> {
@@ -246,7 +246,7 @@ fn handle(
     match kind {
         Kind::Data => handle_data(
             &**owner,
-            (lane, stream),
+            stream,
             transfer,
             offset,
             u64::from(length),
@@ -287,7 +287,7 @@ fn handle(
 
 fn handle_data(
     owner: &dyn Owner,
-    (lane, stream): (&Lane, &Stream),
+    stream: &Stream,
     transfer: EventId,
     offset: u64,
     length: u64,
@@ -301,11 +301,14 @@ fn handle_data(
         .handle_data(transfer, offset, length);
     match destination {
         Destination::Memory(target) => {
-            owner.bulk().flow_begins(Direction::In, lane);
+            owner.bulk().gauge.begin(Direction::In, Instant::now());
             let begun = owner.bulk().begin_traced();
             let received = target.receive(stream, offset, length, scratch);
             owner.bulk().trace(begun, transfer, length, Direction::In);
-            owner.bulk().flow_ends(Direction::In, lane, length);
+            owner
+                .bulk()
+                .gauge
+                .end(Direction::In, Instant::now(), length);
             // The lane has left the memory even if receiving failed. The session's end waits for that.
             let outcome = owner.bulk().leave(|table| match &received {
                 Ok(()) => table.data_done(transfer),
@@ -359,9 +362,12 @@ fn write(owner: &dyn Owner, lane: &Lane) -> io::Result<()> {
                 let length = piece.length();
                 let mut writing = lane.writing.lock();
                 writing.set_pace(owner, lane.stream());
-                owner.bulk().flow_begins(Direction::Out, lane);
+                owner.bulk().gauge.begin(Direction::Out, Instant::now());
                 let sent = lane.send_piece(piece);
-                owner.bulk().flow_ends(Direction::Out, lane, length);
+                owner
+                    .bulk()
+                    .gauge
+                    .end(Direction::Out, Instant::now(), length);
                 sent?;
             }
         }
@@ -581,11 +587,14 @@ fn send(
     };
     writing.set_pace(owner, lane.stream());
     owner.sends(event, &source, offset, length);
-    owner.bulk().flow_begins(Direction::Out, lane);
+    owner.bulk().gauge.begin(Direction::Out, Instant::now());
     let begun = owner.bulk().begin_traced();
     let sent = send_chunk(lane, header, source, writing);
     owner.bulk().trace(begun, event, length, Direction::Out);
-    owner.bulk().flow_ends(Direction::Out, lane, length);
+    owner
+        .bulk()
+        .gauge
+        .end(Direction::Out, Instant::now(), length);
     // As in `handle_data`: the lane has left the memory even if sending failed.
     let outcome = owner.bulk().leave(|table| match &sent {
         Ok(()) => table.chunk_sent(event),

@@ -616,30 +616,12 @@ impl Bulk {
         false
     }
 
-    /// Records that bytes begin to flow on a lane.
-    fn flow_begins(&self, direction: Direction, lane: &Lane) {
-        let now = Instant::now();
-        self.gauge.begin(direction, now);
-        if let Some(gauge) = self.rails().gauge(lane.rail()) {
-            gauge.lock().begin(now);
-        }
-    }
-
-    /// Records that bytes have flowed on a lane.
-    fn flow_ends(&self, direction: Direction, lane: &Lane, bytes: u64) {
-        let now = Instant::now();
-        self.gauge.end(direction, now, bytes);
-        if let Some(gauge) = self.rails().gauge(lane.rail()) {
-            gauge.lock().end(now, bytes);
-        }
-    }
-
     /// The rails of the session.
     pub(super) fn rails(&self) -> &Rails {
         &self.dialer.rails
     }
 
-    /// Looks whether the rails of the lanes work, and moves the lanes off a dead or slow rail. Does not wait. Does nothing if
+    /// Looks whether the rails of the lanes work, and moves the lanes off a dead rail. Does not wait. Does nothing if
     /// the server has one rail.
     pub(super) fn look_at_rails(&self, owner: &Arc<dyn Owner>, now: Instant) {
         if !self.rails().are_several() {
@@ -649,11 +631,8 @@ impl Bulk {
             let state = self.state.lock();
             (state.lanes.clone(), state.table.has_transfers())
         };
-        self.rails().note_speeds();
         for lane in lanes {
-            let is_dead =
-                lane.is_path_dead(now, is_moving) && self.rails().note_dead(lane.rail(), PATH_DEAD);
-            if is_dead || (self.resumes() && self.rails().is_too_slow(lane.rail())) {
+            if lane.is_path_dead(now, is_moving) && self.rails().note_dead(lane.rail(), PATH_DEAD) {
                 lane.break_off();
             }
         }
