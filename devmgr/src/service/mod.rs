@@ -74,7 +74,7 @@ pub struct RunningManager {
     pub watched_at: Option<SocketAddr>,
     /// The address of the dashboard, if there is one.
     pub dashboard_at: Option<SocketAddr>,
-    /// The id of the manager's cluster. With etcd, `None` until the manager leads for the first time.
+    /// The id of the manager's cluster. With etcd, `None` until it has been read there.
     pub cluster: watch::Receiver<Option<ClusterId>>,
     work: tokio::task::JoinHandle<Result<(), CannotStart>>,
     stop: watch::Sender<bool>,

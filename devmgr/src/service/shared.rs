@@ -220,7 +220,7 @@ fn member(of: Member) -> pb::StoreMember {
 /// A manager among others.
 struct SharedManager {
     settings: Settings,
-    /// Told once the manager has led.
+    /// Set once the cluster's id is known.
     cluster: watch::Sender<Option<ClusterId>>,
     port: Port,
     etcd: Etcd,
@@ -244,7 +244,10 @@ impl SharedManager {
     ) -> Result<(), CannotStart> {
         let mut role = self.stand_by()?;
         let mut stopping = self.stopping.clone();
+        let mut standing = self.standing.clone();
         loop {
+            // A standby that knows its cluster is announced too, so that whoever looks finds the next leader.
+            self.tell_cluster(standing.borrow_and_update().cluster);
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Lead(lead)) => {
@@ -258,6 +261,7 @@ impl SharedManager {
                     None => return Err(CannotStart::Failed),
                 },
                 ended = role.ended() => self.owner_ended(ended)?,
+                Ok(()) = standing.changed() => {}
                 () = told_to_stop(&mut stopping) => break,
             }
         }
@@ -266,6 +270,14 @@ impl SharedManager {
         let _ = candidate.await;
         role.tenure.end();
         Ok(())
+    }
+
+    fn tell_cluster(&self, cluster: Option<ClusterId>) {
+        self.cluster.send_if_modified(|known| {
+            let is_news = known.is_none() && cluster.is_some();
+            *known = known.or(cluster);
+            is_news
+        });
     }
 
     fn stand_by(&self) -> Result<Role, CannotStart> {
@@ -311,7 +323,7 @@ impl SharedManager {
             instructions: self.instructions.clone(),
         };
         let stopping = self.stopping.clone();
-        self.cluster.send_replace(Some(state.cluster));
+        self.tell_cluster(Some(state.cluster));
         let owner = self.port.serve(state, Some(others), stopping).await?;
         let owner = Some((reign, owner));
         Ok(Role { tenure, owner })

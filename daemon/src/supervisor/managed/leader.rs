@@ -23,8 +23,11 @@ const PROBE_WITHIN: Duration = Duration::from_secs(5);
 /// After this time, the same reason is logged again.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
 
-/// Pause before the manager is looked for again, because none of its addresses has worked.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Range of the pause before the manager is looked for again, because none of its addresses has worked. Each search asks
+/// everybody, so the pause is doubled until a manager welcomes the node.
+const AGAIN_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// After this time in which only standbys have answered, the manager is looked for again: another one may lead by then.
+const STANDBYS_ONLY: Duration = Duration::from_secs(3);
 /// Pause before a manager that was not found is looked for again.
 const LOOKED_FOR_AFTER: Duration = Duration::from_secs(5);
 
@@ -36,6 +39,8 @@ pub(super) struct Search<'a> {
     addresses: Vec<ManagerAddress>,
     finder: Finder<String>,
     said: Mutex<Vec<Option<Said>>>,
+    /// The next pause before the manager is looked for again.
+    pause: Duration,
 }
 
 /// The reason of a manager that was logged last.
@@ -54,9 +59,9 @@ impl<'a> Search<'a> {
         leader: Option<usize>,
     ) -> Search<'a> {
         let count = addresses.len();
-        // A manager that was found may be elsewhere by now, so the search ends if nobody answers.
+        // A manager that was found may be elsewhere by now, so the search ends if nobody leads.
         let patience = match managed.0.settings.sought.is_some() {
-            true => Patience::WhileAnswered,
+            true => Patience::Brief(STANDBYS_ONLY),
             false => Patience::Forever,
         };
         Search {
@@ -65,6 +70,7 @@ impl<'a> Search<'a> {
             addresses,
             finder: Finder::new(count, leader.filter(|leader| *leader < count), patience),
             said: Mutex::new((0..count).map(|_| None).collect()),
+            pause: AGAIN_AFTER.0,
         }
     }
 
@@ -91,7 +97,7 @@ impl<'a> Search<'a> {
             }
             if managed.0.settings.sought.is_some() {
                 // A manager that refuses this node is found again at once.
-                tokio::time::sleep(AGAIN_AFTER).await;
+                tokio::time::sleep(self.next_pause()).await;
                 self.look().await;
             }
         }
@@ -103,9 +109,20 @@ impl<'a> Search<'a> {
         let is_same = addresses == self.addresses;
         let begun = Search::new(self.managed, self.processes, addresses, None);
         let earlier = std::mem::replace(self, begun);
+        self.pause = earlier.pause;
         if is_same {
             self.said = earlier.said;
         }
+    }
+
+    /// The pause before the manager is looked for again. Between two leaders it is short.
+    fn next_pause(&mut self) -> Duration {
+        if self.finder.search().is_answered() {
+            return AGAIN_AFTER.0;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(AGAIN_AFTER.1);
+        pause.mul_f64(rand::random_range(0.5..1.0))
     }
 
     /// Notes that the node could not join the manager, although it was found.
