@@ -49,7 +49,8 @@ fn answer(mut channel: UnixStream) -> io::Result<()> {
 }
 
 fn search(wanted: &Wanted) -> io::Result<Announced> {
-    let mut search = Search::begin(wanted.cas.clone(), false).map_err(io::Error::other)?;
+    let search = Search::begin(wanted.cas.clone(), false).map_err(io::Error::other)?;
+    let mut search = search.wanted(Some(wanted.name.clone()));
     let until = search.asked() + COLLECTED_FOR;
     while search.step(until)? != Step::Over {}
     let interfaces = search.interfaces();

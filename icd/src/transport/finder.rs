@@ -28,6 +28,8 @@ pub struct Finder {
     ca: Option<PathBuf>,
     routed: bool,
     domains: Vec<String>,
+    /// The name of the device manager that is looked for.
+    wanted: Option<String>,
     shared: Arc<Shared>,
 }
 
@@ -75,6 +77,7 @@ impl Finder {
             ca: settings.discovery.like.tls.ca.clone(),
             routed: settings.discovery.routed,
             domains: settings.discovery.domains.clone(),
+            wanted: None,
             shared: Arc::default(),
         }
     }
@@ -85,6 +88,7 @@ impl Finder {
             ca: manager.tls.ca.clone(),
             routed: sought.routed,
             domains: sought.domains.clone(),
+            wanted: Some(sought.name.clone()),
             shared: Arc::default(),
         }
     }
@@ -97,11 +101,11 @@ impl Finder {
             return;
         }
         (state.begun, state.last_new) = (Some(Instant::now()), None);
-        let (ca, routed) = (self.ca.clone(), self.routed);
+        let (ca, routed, wanted) = (self.ca.clone(), self.routed, self.wanted.clone());
         self.start(&mut state, Source::Networks, move |shared| {
             // An unreadable file is reported by those who connect.
             let cas = ca.and_then(|ca| ca_digests(&ca).ok()).unwrap_or_default();
-            search(shared, cas, routed)
+            search(shared, cas, routed, wanted)
         });
         if !self.domains.is_empty() {
             let domains = self.domains.clone();
@@ -190,9 +194,15 @@ fn look_up(shared: &Shared, domains: &[String]) -> Result<(), String> {
     outcome.map_err(|error| error.to_string())
 }
 
-fn search(shared: &Shared, own_cas: Vec<CaDigest>, routed: bool) -> Result<(), String> {
+fn search(
+    shared: &Shared,
+    own_cas: Vec<CaDigest>,
+    routed: bool,
+    wanted: Option<String>,
+) -> Result<(), String> {
     let kept_free = standard::kept_free();
-    let mut search = Search::begin(own_cas, routed).map_err(|error| error.to_string())?;
+    let search = Search::begin(own_cas, routed).map_err(|error| error.to_string())?;
+    let mut search = search.wanted(wanted);
     drop(kept_free);
     shared.tell(&search, false);
     let until = search.asked() + COLLECTED_FOR;
@@ -262,8 +272,8 @@ impl Source {
     /// What a fault leads to, for the log.
     fn loss(self) -> &'static str {
         match self {
-            Source::Networks => "nodes that announce themselves are not found",
-            Source::Domains => "nodes of the domains are not found",
+            Source::Networks => "servers that announce themselves are not found",
+            Source::Domains => "servers of the domains are not found",
         }
     }
 

@@ -20,7 +20,7 @@ use crate::message::{self, Records};
 pub struct Limits {
     /// Most claims.
     pub instances: usize,
-    /// Most claims to one name.
+    /// Most claims to one name. To the wanted name, each source may make so many ([`Collector::wanted`]).
     pub of_one_name: usize,
     /// Most claims, and most incomplete ones, that packets of one source make.
     pub of_one_source: usize,
@@ -94,6 +94,7 @@ pub struct Collector {
     own_cas: Vec<CaDigest>,
     interfaces: Interfaces,
     routed: bool,
+    wanted: Option<String>,
     bytes: usize,
     by_source: HashMap<IpAddr, usize>,
     claims: BTreeMap<Key, Found>,
@@ -117,6 +118,7 @@ impl Collector {
             own_cas,
             interfaces,
             routed: false,
+            wanted: None,
             bytes: 0,
             by_source: HashMap::new(),
             claims: BTreeMap::new(),
@@ -128,6 +130,15 @@ impl Collector {
     #[must_use]
     pub fn routed(self, routed: bool) -> Collector {
         Collector { routed, ..self }
+    }
+
+    /// Keeps claims to this name first, so many of each source. So one stranger cannot hide the service of this name.
+    #[must_use]
+    pub fn wanted(self, name: Option<String>) -> Collector {
+        Collector {
+            wanted: name,
+            ..self
+        }
     }
 
     /// Takes a packet that came from `source` on the interface with the number `interface`.
@@ -251,7 +262,8 @@ impl Collector {
         let key = (found.name.clone(), said.id, said.run, found.port);
         let is_known = self.claims.contains_key(&key);
         if !is_known
-            && (self.claims_of(source) >= self.limits.of_one_source || !self.make_room(&found))
+            && (self.claims_of(source) >= self.limits.of_one_source
+                || !self.make_room(&found, source))
         {
             return false;
         }
@@ -274,18 +286,18 @@ impl Collector {
     }
 
     fn claims_of(&self, source: IpAddr) -> usize {
-        let is_of_source = |place: &Place| place.is_source && place.address == source;
         let claims = self.claims.values();
-        claims
-            .filter(|of| of.places.iter().any(is_of_source))
-            .count()
+        claims.filter(|of| of.is_from(source)).count()
     }
 
-    /// Makes room for a claim: removes one with another CA if this one has the client's own. Returns whether there is
-    /// room.
-    fn make_room(&mut self, found: &Found) -> bool {
-        let of_name = |key: &Key| key.0 == found.name;
-        let same = self.claims.keys().filter(|key| of_name(key)).count();
+    /// Makes room for a claim: removes one with another CA, or beside the wanted name, if this one has the client's own CA.
+    /// Returns whether there is room.
+    fn make_room(&mut self, found: &Found, source: IpAddr) -> bool {
+        let is_wanted = self.wanted.as_ref() == Some(&found.name);
+        let of_name =
+            |key: &Key, of: &Found| key.0 == found.name && (!is_wanted || of.is_from(source));
+        let same = self.claims.iter().filter(|(key, of)| of_name(key, of));
+        let same = same.count();
         let is_name_full = same >= self.limits.of_one_name;
         if !is_name_full && self.claims.len() < self.limits.instances {
             return true;
@@ -293,7 +305,11 @@ impl Collector {
         if !self.is_own(found) {
             return false;
         }
-        let may_go = |key: &Key, of: &Found| (!is_name_full || of_name(key)) && !self.is_own(of);
+        let is_worse = |key: &Key, of: &Found| {
+            !self.is_own(of) || (is_wanted && !is_name_full && key.0 != found.name)
+        };
+        let may_go =
+            |key: &Key, of: &Found| (!is_name_full || of_name(key, of)) && is_worse(key, of);
         let mut others = self.claims.iter().rev();
         let victim = others.find(|(key, of)| may_go(key, of));
         let Some(victim) = victim.map(|(key, _)| key.clone()) else {
@@ -326,6 +342,12 @@ impl Found {
             IpAddr::V6(v6) => Some(format!("[{v6}]")),
         });
         hosts.collect()
+    }
+
+    /// Whether a packet with this claim came from this address.
+    fn is_from(&self, source: IpAddr) -> bool {
+        let mut places = self.places.iter();
+        places.any(|place| place.is_source && place.address == source)
     }
 
     /// Takes an address. Those that packets came from are first, then those that may be dialled. Returns whether the

@@ -180,6 +180,42 @@ fn claims_to_one_name_stand_side_by_side_and_none_changes_another() {
 }
 
 #[test]
+fn a_stranger_with_the_same_ca_cannot_hide_the_wanted_name() {
+    let claim = |id: u8| {
+        let said = Said {
+            ca: Some(OWN_CA),
+            ..said("mgr1", id)
+        };
+        said.packet()
+    };
+    let after_a_stranger = |wanted: Option<&str>| {
+        let limits = Limits {
+            instances: 8,
+            ..Limits::default()
+        };
+        let mut collector = collector(limits).wanted(wanted.map(str::to_owned));
+        for id in 10..20 {
+            collector.hear(&claim(id), source(9), 2);
+        }
+        // Other names with the CA fill the rest.
+        for id in 20..30 {
+            let other = Said {
+                ca: Some(OWN_CA),
+                ..said(&format!("other{id}"), id)
+            };
+            collector.hear(&other.packet(), source(8), 2);
+        }
+        collector.hear(&claim(1), source(1), 2);
+        let found = collector.found();
+        let of_name = found.iter().filter(|of| of.name == "mgr1");
+        let ids: Vec<u8> = of_name.map(|of| of.announcement.id[0]).collect();
+        (ids, found.len())
+    };
+    assert_eq!(after_a_stranger(Some("mgr1")), (vec![1, 10, 11, 12, 13], 8));
+    assert_eq!(after_a_stranger(None), (vec![10, 11, 12, 13], 8));
+}
+
+#[test]
 fn a_goodbye_says_nothing_and_an_off_link_source_is_not_read() {
     let mut collector = collector(Limits::default());
     let mut gone = said("gpu1", 1);

@@ -111,6 +111,15 @@ impl Search {
         }
     }
 
+    /// Keeps claims to this name first: see [`Collector::wanted`].
+    #[must_use]
+    pub fn wanted(self, name: Option<String>) -> Search {
+        Search {
+            collector: self.collector.wanted(name),
+            ..self
+        }
+    }
+
     /// When the question was asked.
     #[must_use]
     pub fn asked(&self) -> Instant {

@@ -16,6 +16,33 @@ use crate::probe::{self, Probed};
 /// The word in place of an address that stands for a search.
 pub const DISCOVER: &str = "discover";
 
+/// Most announced addresses that are asked.
+const MOST_ASKED: usize = 64;
+
+/// The addresses to ask, of claims with their announced ids and addresses: each claim's first one, then each one's second,
+/// and so on. So a claim with many addresses keeps no other one from being asked.
+#[must_use]
+pub fn asked_in_turn<A: PartialEq>(claims: Vec<(ClusterId, Vec<A>)>) -> Vec<(ClusterId, A)> {
+    let mut claims: Vec<_> = (claims.into_iter())
+        .map(|(id, addresses)| (id, addresses.into_iter()))
+        .collect();
+    let mut all = Vec::new();
+    loop {
+        let mut turn: Vec<(ClusterId, A)> = (claims.iter_mut())
+            .filter_map(|(id, addresses)| Some((*id, addresses.next()?)))
+            .collect();
+        if turn.is_empty() || all.len() == MOST_ASKED {
+            return all;
+        }
+        turn.truncate(MOST_ASKED - all.len());
+        for claim in turn {
+            if !all.contains(&claim) {
+                all.push(claim);
+            }
+        }
+    }
+}
+
 /// What came of asking an announced address.
 #[derive(Debug)]
 pub struct Asked<A> {
@@ -148,6 +175,17 @@ mod tests {
             ],
         );
         assert_eq!(chosen, Ok(vec!["10.0.0.1", "10.0.0.2"]));
+    }
+
+    #[test]
+    fn a_claim_with_many_addresses_leaves_the_others_their_turn() {
+        let many: Vec<u32> = (0..200).collect();
+        let asked = asked_in_turn(vec![(B, many), (A, vec![1_000, 1_001]), (A, vec![1_000])]);
+        assert_eq!(asked.len(), MOST_ASKED);
+        let first = &asked[..4];
+        assert_eq!(first, [(B, 0), (A, 1_000), (B, 1), (A, 1_001)]);
+        let none: Vec<(ClusterId, Vec<u32>)> = Vec::new();
+        assert!(asked_in_turn(none).is_empty());
     }
 
     #[test]

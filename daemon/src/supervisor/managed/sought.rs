@@ -43,19 +43,16 @@ pub(super) async fn find(
     let heard = tokio::time::timeout(HEARD_WITHIN, hear(processes, wanted)).await;
     let heard = heard.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let heard = heard.map_err(NotSought::Process)?;
-    let mut claims = Vec::new();
-    for claim in &heard.claims {
-        for text in &claim.addresses {
-            let Some(mut address) = ManagerAddress::parse(text) else {
-                continue;
-            };
-            address.name = Some(wanted.name.clone());
-            let claim = (ClusterId(claim.id), address);
-            if !claims.contains(&claim) {
-                claims.push(claim);
-            }
-        }
-    }
+    let address = |text: &String| {
+        let mut address = ManagerAddress::parse(text)?;
+        address.name = Some(wanted.name.clone());
+        Some(address)
+    };
+    let claims = heard.claims.iter().map(|of| {
+        let addresses = of.addresses.iter().filter_map(address).collect();
+        (ClusterId(of.id), addresses)
+    });
+    let claims = sought::asked_in_turn(claims.collect());
     let chosen = sought::choose(&wanted.name, ask_all(managed, claims).await);
     chosen.map_err(|not| match heard.fault {
         Some(fault) => NotSought::Deaf { not, fault },
