@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_discovery::{Found, Role};
 use causeway_managers::sought::{self, Asked};
@@ -35,14 +35,30 @@ pub(super) fn forget(sought: &Sought) {
     FOUND.lock().remove(&sought.name);
 }
 
-/// Looks for the manager.
+/// Looks for the manager; takes `limit` at most.
 ///
 /// # Errors
 /// [`WireError::Unreachable`] says why it is not used.
 pub(super) async fn find(
     manager: &ServerSettings,
     sought: &Sought,
+    limit: Duration,
 ) -> Result<ServerSettings, WireError> {
+    let found = tokio::time::timeout(limit, look(manager, sought, limit)).await;
+    found.unwrap_or_else(|_| {
+        Err(WireError::Unreachable {
+            address: manager.all_addresses(),
+            reason: format!("the search was not over within {} ms", limit.as_millis()),
+        })
+    })
+}
+
+async fn look(
+    manager: &ServerSettings,
+    sought: &Sought,
+    limit: Duration,
+) -> Result<ServerSettings, WireError> {
+    let until = Instant::now() + limit;
     let unreachable = |reason: String| WireError::Unreachable {
         address: manager.all_addresses(),
         reason,
@@ -57,10 +73,14 @@ pub(super) async fn find(
     let heard = heard
         .await
         .map_err(|error| unreachable(error.to_string()))?;
-    let asked = ask_all(manager, claims(&heard, &sought.name)).await;
+    // Whoever is silent must not use up the time of those that answer.
+    let within = until.saturating_duration_since(Instant::now()) * 3 / 4;
+    let claims = claims(&heard, &sought.name);
+    let asked = ask_all(manager, claims, within.min(ASKED_WITHIN)).await;
     let addresses = sought::choose(&sought.name, asked).map_err(|not| {
-        let fault = heard.fault.as_ref().map(|fault| format!(" ({fault})"));
-        unreachable(format!("{not}{}", fault.unwrap_or_default()))
+        let faults = [&heard.fault, &heard.domain_fault].into_iter().flatten();
+        let faults: String = faults.map(|fault| format!(" ({fault})")).collect();
+        unreachable(format!("{not}{faults}"))
     })?;
     tracing::debug!("the device manager {} is at {addresses:?}", sought.name);
     FOUND.lock().insert(sought.name.clone(), addresses.clone());
@@ -79,23 +99,19 @@ fn at(manager: &ServerSettings, addresses: Vec<Address>) -> Option<ServerSetting
 
 /// The announced addresses of managers of this name.
 fn claims(heard: &Snapshot, name: &str) -> Vec<(ClusterId, Address)> {
-    let is_it = |of: &&Found| of.announcement.role == Role::Manager && of.name == name;
-    let mut claims = Vec::new();
-    for found in heard.found.iter().filter(is_it) {
-        for address in dialled(found, &heard.interfaces) {
-            let claim = (ClusterId(found.announcement.id), address);
-            if !claims.contains(&claim) {
-                claims.push(claim);
-            }
-        }
-    }
-    claims
+    let has_name = |of: &&Found| of.announcement.role == Role::Manager && of.name == name;
+    let claims = heard.found.iter().filter(has_name).map(|found| {
+        let addresses = dialled(found, &heard.interfaces);
+        (ClusterId(found.announcement.id), addresses)
+    });
+    sought::asked_in_turn(claims.collect())
 }
 
 /// Asks all addresses at the same time. Results are in the order of the addresses.
 async fn ask_all(
     manager: &ServerSettings,
     claims: Vec<(ClusterId, Address)>,
+    within: Duration,
 ) -> Vec<Asked<Address>> {
     let mut asking = JoinSet::new();
     for (position, (claimed, address)) in claims.into_iter().enumerate() {
@@ -110,7 +126,7 @@ async fn ask_all(
             ..manager.clone()
         };
         asking.spawn(async move {
-            let answered = tokio::time::timeout(ASKED_WITHIN, cluster_at(&server)).await;
+            let answered = tokio::time::timeout(within, cluster_at(&server)).await;
             let answered = answered.unwrap_or_else(|_| Err("no answer".to_owned()));
             let asked = Asked {
                 claimed,
