@@ -1,7 +1,7 @@
 //! Announces the manager on its networks: what is said, and the announcing process.
 //!
 //! `causeway_announcer` keeps the process running. The announced id is the cluster's, so it is the same for all managers of
-//! a store. A manager of several begins to announce itself when it leads for the first time. Invariant: the process is
+//! a store. Standbys announce themselves too, once they have read that id. Invariant: the process is
 //! sealed before it reads its first packet, and gets no variable of the manager's environment.
 
 use std::io;
@@ -75,7 +75,11 @@ pub fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error, "the manager cannot be announced");
+            tracing::warn!(
+                error,
+                cure = "with the package's service, install etc/causeway-devmgr-announce.conf as its drop-in",
+                "the manager cannot be announced"
+            );
             ExitCode::FAILURE
         }
     }
