@@ -184,7 +184,8 @@ pub(super) fn manager(
 ) -> Result<Option<ManagerSettings>, BadSettings> {
     let table = &file.table.manager;
     let named = named(flags, file)?;
-    if named.is_none() && table.name.is_some() {
+    // Flags override the file's address, and the name that belongs to it.
+    if flags.manager.is_empty() && named.is_none() && table.name.is_some() {
         return Err(BadManager::SoughtName.into());
     }
     let addresses = match &named {
@@ -439,6 +440,9 @@ mod tests {
         let sought = settings.sought.unwrap();
         assert_eq!((sought.name.as_str(), sought.cas.len()), ("mgr1", 1));
         assert!(settings.addresses.is_empty() && settings.tls.is_some());
+        let by_address = by_flag(&["10.0.0.1"]);
+        let overridden = read(&by_address, &text).unwrap().unwrap();
+        assert!(overridden.sought.is_none(), "the flag overrides the file");
         // It is a host with a port.
         assert!(
             read(&by_flag(&["discover:7078"]), "")

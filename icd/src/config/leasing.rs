@@ -429,6 +429,7 @@ impl File<'_> {
 
     fn manager(&self, value: Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
         let (name, effect) = ("[manager]", "the manager is ignored");
+        let whole = value.span();
         let table: ManagerTable = self.entry(value, name, effect)?;
         draft.placement = table.placement.unwrap_or(draft.placement);
         draft.terms = LeaseTerms {
@@ -452,6 +453,12 @@ impl File<'_> {
                 draft.manager = Some(ServerSettings { sought, ..settings });
                 return Ok(());
             }
+            if written.iter().any(|of| of.get_ref() == DISCOVER) {
+                let message = format!(
+                    "{name}: address = \"discover\" has no other address beside it; {effect}"
+                );
+                return Err(self.wrong(place, &message));
+            }
             if table.name.is_some() {
                 let message = format!("{name}: `name` is for address = \"discover\"; {effect}");
                 return Err(self.wrong(place, &message));
@@ -461,6 +468,9 @@ impl File<'_> {
                 further,
                 ..table.settings(first, self.folder)
             });
+        } else if table.name.is_some() {
+            let message = format!("{name}: `name` needs address = \"discover\"; {effect}");
+            return Err(self.wrong(whole, &message));
         }
         Ok(())
     }

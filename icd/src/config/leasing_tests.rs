@@ -174,6 +174,14 @@ fn a_manager_may_be_found_by_its_name_if_a_ca_can_vouch_for_it() {
             "[manager]\naddress = \"m1\"\nname = \"mgr1\"\n",
             Variables::default(),
         ),
+        (
+            "[manager]\nname = \"mgr1\"\nca = \"ca.pem\"\n",
+            Variables::default(),
+        ),
+        (
+            "[manager]\naddress = [\"discover\", \"m2\"]\nname = \"mgr1\"\nca = \"ca.pem\"\n",
+            Variables::default(),
+        ),
         (of_tls, named("discover")),
         (of_tls, named("discover:a b")),
         ("", named("discover:mgr1")),
