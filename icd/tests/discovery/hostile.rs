@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use causeway_network::Host;
@@ -133,11 +133,12 @@ fn what_a_hostile_host_announces_harms_nobody_and_learns_nothing() {
     }
     let loopback_port = loopback.local_addr().expect("an address").port();
     let packets = packets(&scene, gpu1, right.address.port(), loopback_port);
+    let all = packets.len();
     let socket = multicaster(host(3));
-    let is_over = AtomicBool::new(false);
+    let (is_over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (captured, by_third, by_own) = std::thread::scope(|scope| {
         let ends = Ends(&is_over);
-        let is_over = &is_over;
+        let (is_over, sent) = (&is_over, &sent);
         let capturing = scope.spawn(|| capture(host(0), is_over));
         let [by_third, by_own] = [&third, &own].map(|of| scope.spawn(|| received(of, is_over)));
         scope.spawn(move || {
@@ -147,6 +148,7 @@ fn what_a_hostile_host_announces_harms_nobody_and_learns_nothing() {
                 }
                 // A full queue loses packets, as a network does.
                 let _ = socket.send_to(packet, EVERYBODY);
+                sent.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
@@ -161,7 +163,10 @@ fn what_a_hostile_host_announces_harms_nobody_and_learns_nothing() {
             let device = devices()[0];
             is_used(device);
             // The goodbyes end no session, and later calls have no other result.
-            std::thread::sleep(Duration::from_millis(1500));
+            let before = sent.load(Ordering::Relaxed);
+            eventually("all packets again", || {
+                (sent.load(Ordering::Relaxed) > before + 2 * all).then_some(())
+            });
             assert_eq!(names(), ["A"]);
             assert!(is_available(device));
             is_used(device);

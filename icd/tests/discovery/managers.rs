@@ -36,33 +36,48 @@ impl Drop for Ended {
     }
 }
 
-/// Starts another manager with the same certificate, and a store of its own.
-fn second(host: &Host, of: &Manager, folder: &Path) -> Ended {
+/// Starts another manager that announces itself, with this certificate and CA, and a store of its own in `folder`.
+fn another(host: &Host, [certificate, key, ca]: [PathBuf; 3], folder: &Path) -> Ended {
     let mut command = host.command(program("causeway-devmgr"));
     command
         .args(["--announce", "--authenticate", "--listen"])
         .arg(format!("{}:0", host.address()))
         .arg("--store")
-        .arg(folder.join("second"))
+        .arg(folder.join("another"))
         .arg("--tls-certificate")
-        .arg(of.certificates.path("manager.pem"))
+        .arg(certificate)
         .arg("--tls-key")
-        .arg(of.certificates.path("manager.key"))
+        .arg(key)
         .arg("--tls-client-ca")
-        .arg(of.certificates.ca())
+        .arg(ca)
         .stdout(Stdio::null());
     Ended(command.spawn().expect("a manager"))
 }
 
-/// The process of a manager that announces it.
-fn announcers() -> Vec<u32> {
+/// Waits until two managers with TLS announce themselves as `mgr1`.
+fn announced_twice(host: &Host) {
+    eventually("two managers", || {
+        let found = heard(host, &["mgr1"]);
+        let has_tls = |of: &&causeway_discovery::Found| of.announcement.tls && of.name == "mgr1";
+        (found.iter().filter(has_tls).count() > 1).then_some(())
+    });
+}
+
+/// The processes in a host's network that announce a manager.
+fn announcers(host: &Host) -> Vec<u32> {
+    let own = || std::fs::read_link("/proc/thread-self/ns/net").expect("procfs");
+    let network = host.enter(own).expect("the host's network");
     let entries = std::fs::read_dir("/proc").expect("procfs").flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_it = |pid: &u32| {
+    let announces = |pid: &u32| {
+        let is_here = |of: PathBuf| of == network;
+        if !std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(is_here) {
+            return false;
+        }
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         command.starts_with(b"causeway-devmgr\0--internal-announce")
     };
-    numbers.filter(is_it).collect()
+    numbers.filter(announces).collect()
 }
 
 /// Runs `causeway queue` with these settings.
@@ -82,7 +97,7 @@ fn node_program_and_tool_find_the_manager_of_their_ca_by_its_name() {
     let host = |number: usize| network.host(number);
     let manager = manager(host(1));
     heard(host(0), &["mgr1"]);
-    let confined = announcers();
+    let confined = announcers(host(1));
     assert_eq!(confined.len(), 1, "{confined:?}");
     let status = std::fs::read_to_string(format!("/proc/{}/status", confined[0]));
     let status = status.expect("procfs");
@@ -146,15 +161,21 @@ fn node_program_and_tool_find_the_manager_of_their_ca_by_its_name() {
     });
     // A ClientHello, and perhaps an alert.
     assert_eq!(received.first(), Some(&0x16), "{received:?}");
-    assert_eq!(records(&received).unwrap_or(1), 1, "{received:?}");
+    assert_eq!(records(&received), Some(1), "{received:?}");
+    // A manager of another CA with this name, which completes its part of the handshake.
+    let others = Certificates::new();
+    others.node("mgr1");
+    let files = ["mgr1.pem", "mgr1.key", "ca.pem"].map(|file| others.path(file));
+    let impostor = another(host(3), files, others.folder.path());
+    announced_twice(host(0));
+    let listed = tool(host(0), &config);
+    assert!(listed.status.success(), "{listed:?}");
+    drop(impostor);
     // Another manager with a right certificate of this name: nobody knows which one is meant.
-    let _second = second(host(3), &manager, manager.certificates.path("").as_path());
-    eventually("two managers", || {
-        let found = heard(host(0), &["mgr1"]);
-        let is_right = |of: &&causeway_discovery::Found| of.announcement.tls && of.name == "mgr1";
-        let places: Vec<_> = found.iter().filter(is_right).collect();
-        (places.len() > 1).then_some(())
-    });
+    let of = &manager.certificates;
+    let files = [of.path("manager.pem"), of.path("manager.key"), of.ca()];
+    let _second = another(host(3), files, &of.path(""));
+    announced_twice(host(0));
     let mut refused = tool(host(0), &config);
     // An answer may have come late.
     for _ in 0..5 {

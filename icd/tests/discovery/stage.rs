@@ -284,12 +284,16 @@ impl Drop for Ends<'_> {
 /// Where answers are multicast.
 pub(crate) const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(224, 0, 0, 251), 5353);
 
-/// Returns how long the records of a TLS stream are, if they are all of the handshake.
+/// Returns the number of handshake records in a TLS stream, which may end with an alert. `None`: it has other records.
 pub(crate) fn records(mut bytes: &[u8]) -> Option<usize> {
     let mut count = 0;
     while let [0x16, _, _, high, low, rest @ ..] = bytes {
         bytes = rest.get(usize::from(u16::from_be_bytes([*high, *low]))..)?;
         count += 1;
+    }
+    // Whoever refuses the other end says so in an alert.
+    if let [0x15, _, _, high, low, rest @ ..] = bytes {
+        bytes = rest.get(usize::from(u16::from_be_bytes([*high, *low]))..)?;
     }
     bytes.is_empty().then_some(count)
 }

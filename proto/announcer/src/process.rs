@@ -7,6 +7,7 @@
 //! megabytes of such packets ends the process at its limit of memory; the server is unannounced until the next one starts.
 //!
 //! Invariant: the process says goodbye and ends when the server closes its socket.
+
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;

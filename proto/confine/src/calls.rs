@@ -18,6 +18,7 @@
 //! end the process, because this list does not apply to them.
 //!
 //! Invariant: the order of the filter's rules does not matter.
+
 use std::collections::BTreeMap;
 
 use seccompiler::{
