@@ -35,6 +35,9 @@ fn main() -> ExitCode {
     if flags.internal_link {
         return worker::link_end::main();
     }
+    if flags.internal_find {
+        return worker::find::main();
+    }
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {

@@ -8,7 +8,7 @@
 //! - [`identity`]: users and their tokens; pure.
 //! - [`store`]: the durable state, which survives a restart. [`etcd`]: the same in etcd, for several managers.
 //! - [`leadership`]: which of several managers leads; pure.
-//! - [`service`]: the gRPC service around these.
+//! - [`service`]: the gRPC service around these. [`announcing`]: the announcement on the networks.
 //! - `dashboard`: the content of the pages for browsers; pure.
 //! - [`settings`]: flags and configuration file of `causeway-devmgr`.
 //! - [`environment`]: the environment variables that make a program see Causeway's platform.
@@ -20,6 +20,7 @@
 //! Invariant: nothing in this crate calls OpenCL. A tool never loads the library that it reports on.
 #![forbid(unsafe_code)]
 
+pub mod announcing;
 mod dashboard;
 pub mod environment;
 pub mod etcd;

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use causeway_devmgr::announcing;
 use causeway_devmgr::etcd::Etcd;
 use causeway_devmgr::service::{self, CannotStart, RunningManager, Task};
 use causeway_devmgr::settings::{Flags, Settings};
@@ -13,12 +14,16 @@ use causeway_devmgr::store::RedbStore;
 use causeway_serving::{complain, is_loopback, notify, raise_descriptors};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 /// Exit status for a wrong flag or configuration file; clap uses the same one.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
+    if flags.internal_announce {
+        return announcing::main();
+    }
     let settings = match Settings::from_flags(&flags) {
         Ok(settings) => settings,
         Err(error) => {
@@ -67,7 +72,14 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     for address in &running.addresses {
         warn(settings, address);
     }
-    announce(&running);
+    tell(&running);
+    let (stop, stopping) = oneshot::channel();
+    let announced = tokio::spawn(announcing::announce(
+        settings.clone(),
+        running.addresses.clone(),
+        running.cluster.clone(),
+        stopping,
+    ));
     notify("READY=1");
     let name = tokio::select! {
         _ = terminate.recv() => "SIGTERM",
@@ -76,12 +88,15 @@ async fn serve(settings: &Settings) -> Result<(), CannotStart> {
     };
     tracing::info!(signal = name, "shutting down");
     notify("STOPPING=1");
+    drop(stop);
     running.stop().await;
+    // A panic was already reported.
+    let _ = announced.await;
     Ok(())
 }
 
 /// Prints one line per listener to standard output, so that the parent process can read the chosen port.
-fn announce(running: &RunningManager) {
+fn tell(running: &RunningManager) {
     let mut out = std::io::stdout().lock();
     for address in &running.addresses {
         tracing::info!(%address, "listening");

@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use causeway_announcer::{AnnounceSettings, BadAnnounce};
 use causeway_proto::MANAGER_PORT;
+use causeway_security::OwnCertificate;
 use causeway_serving::logging::{BadLogging, Format, Logging};
 use causeway_serving::settings::{HeartbeatTable, ServerFlags, TlsTable};
 use causeway_serving::watched;
@@ -62,6 +64,14 @@ pub struct Flags {
     #[arg(long)]
     pub authenticate: bool,
 
+    /// Announce the manager on its networks by mDNS, so that nodes and clients with the address `discover` find it
+    #[arg(long)]
+    pub announce: bool,
+
+    /// Announce what the socket on descriptor 0 says
+    #[arg(long, hide = true)]
+    pub internal_announce: bool,
+
     /// Write a new token for the user "admin" into the token's file, and exit. For use after the last token was
     /// lost; no manager may be using the store
     #[arg(long)]
@@ -104,6 +114,8 @@ pub struct Table {
     #[serde(default)]
     heartbeat: HeartbeatTable<100>,
     #[serde(default)]
+    discovery: Discovery,
+    #[serde(default)]
     privacy: Privacy,
     policy: Option<Spanned<Policy>>,
 }
@@ -120,6 +132,14 @@ struct EtcdTable {
     password_file: Option<PathBuf>,
     ttl_s: Option<Spanned<u32>>,
     admin_token: Option<PathBuf>,
+}
+
+/// How nodes and clients find the manager.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Discovery {
+    announce: Option<bool>,
+    interfaces: Option<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -168,6 +188,8 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
     /// The address of the dashboard. `None`: there is none.
     pub dashboard: Option<SocketAddr>,
+    /// How the manager announces itself. `None`: not at all.
+    pub announce: Option<AnnounceSettings>,
     /// The log's filter and format.
     pub logging: Logging,
     /// Interval of a node's heartbeats.
@@ -203,6 +225,18 @@ pub enum BadSettings {
     /// The log settings cannot be parsed.
     #[error(transparent)]
     Log(#[from] BadLogging),
+    /// The announcement cannot be made.
+    #[error(transparent)]
+    Announce(#[from] BadAnnounce),
+    /// The certificate, whose name is announced, cannot be read.
+    #[error(transparent)]
+    Certificate(#[from] causeway_security::BadFile),
+    /// The manager announces itself, and listens on loopback only.
+    #[error(
+        "[discovery] announce: the manager listens on this machine only, so nobody who hears of it could reach it; listen \
+         on another interface (listen = [\"0.0.0.0:7078\"], with [tls] and authenticate), or remove `announce`"
+    )]
+    AnnouncesLoopback,
     /// A certificate without a key, or the other way round.
     #[error(
         "TLS needs both a certificate and its key (--tls-certificate and --tls-key, or [tls] in the file)"
@@ -266,6 +300,7 @@ impl Settings {
         let store = store.cloned().unwrap_or_else(|| DEFAULT_STORE.into());
         let insecure = flags.server.insecure || table.insecure.unwrap_or(false);
         let is_etcd = store.as_os_str() == ETCD;
+        let tls = tls(flags.server.tls(&table.tls))?;
         let settings = Settings {
             listen: listen(flags, file)?,
             etcd: is_etcd.then(|| etcd(file, insecure)).transpose()?,
@@ -278,7 +313,8 @@ impl Settings {
             store_failure_limit: store_failure_limit(file)?,
             insecure,
             authenticate: flags.authenticate || table.authenticate.unwrap_or(false),
-            tls: tls(flags.server.tls(&table.tls))?,
+            announce: announce(flags, file, tls.as_ref())?,
+            tls,
             metrics: watched::address::<_, BadSettings>(
                 flags.server.metrics.as_ref(),
                 file,
@@ -302,6 +338,9 @@ impl Settings {
 
     /// Checks what settings must be together.
     fn checked(self) -> Result<Settings, BadSettings> {
+        if self.announce.is_some() && self.listen.iter().all(is_loopback) {
+            return Err(BadSettings::AnnouncesLoopback);
+        }
         let first = self.listen.first();
         if let Some(&first) = first.filter(|at| at.ip().is_unspecified())
             && self.etcd.is_some()
@@ -340,6 +379,29 @@ impl Settings {
     fn is_safe(&self) -> bool {
         self.authenticate && self.tls.is_some()
     }
+}
+
+/// How the manager announces itself: under the first name of its certificate.
+fn announce(
+    flags: &Flags,
+    file: &ConfigFile,
+    tls: Option<&TlsFiles>,
+) -> Result<Option<AnnounceSettings>, BadSettings> {
+    let table = &file.table.discovery;
+    if !(flags.announce || table.announce.unwrap_or(false)) {
+        return Ok(None);
+    }
+    let own = tls.map(|files| OwnCertificate::load(&files.certificate));
+    let own = own.transpose()?;
+    let names = own.as_ref().map(OwnCertificate::host_names);
+    let client_ca = tls.and_then(|files| files.client_ca.as_deref());
+    let ca = own.and_then(|own| own.ca_digest(client_ca));
+    let interfaces = table.interfaces.clone();
+    Ok(Some(AnnounceSettings::new(
+        names.unwrap_or_default(),
+        interfaces,
+        ca,
+    )?))
 }
 
 fn listen(flags: &Flags, file: &ConfigFile) -> Result<Vec<SocketAddr>, BadSettings> {
@@ -543,6 +605,22 @@ mod tests {
         assert_eq!(settings.visible, Visible::Own);
         assert_eq!(settings.dashboard, None);
         assert_eq!(settings.store_failure_limit, Span::seconds(60));
+    }
+
+    #[test]
+    fn a_manager_announces_itself_only_if_it_is_told_to_and_others_can_reach_it() {
+        assert_eq!(combine(&Flags::default(), "").unwrap().announce, None);
+        let flags = Flags::parse_from(["causeway-devmgr", "--announce"]);
+        let refused = combine(&flags, "").unwrap_err();
+        assert!(refused.contains("this machine only"), "{refused}");
+        let far = "listen = [\"0.0.0.0:0\"]\ninsecure = true\n";
+        let by_flag = combine(&flags, far).unwrap().announce.unwrap();
+        let text = format!("{far}[discovery]\nannounce = true\ninterfaces = [\"eth0\"]\n");
+        let by_file = combine(&Flags::default(), &text).unwrap().announce.unwrap();
+        assert_eq!(
+            (by_file.name, by_file.interfaces),
+            (by_flag.name, vec!["eth0".to_owned()])
+        );
     }
 
     #[test]

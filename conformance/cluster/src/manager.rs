@@ -52,6 +52,9 @@ impl Process {
     }
 }
 
+/// The name of the managers in their certificates.
+const NAME: &str = "mgr1";
+
 /// A running device manager, or several. See the module.
 pub struct Manager {
     program: PathBuf,
@@ -345,7 +348,7 @@ fn configure(
     etcd: Option<&Etcd>,
 ) -> Result<(), Error> {
     let host = address.to_string();
-    let (certificate, key) = certificates.server("manager", &[&host])?;
+    let (certificate, key) = certificates.server("manager", &[&host, NAME])?;
     certificates.server("node", &[&host])?;
     let quoted = |path: &Path| format!("{:?}", path.display().to_string());
     let (store, table) = match etcd {

@@ -1,48 +1,12 @@
-//! Settings of the node's announcement.
+//! Settings of the node's announcement; `causeway_announcer` checks them.
 //!
-//! Whether the daemon listens where others can reach it is known later, because the service manager may pass its
-//! sockets. Invariant: the announced name is one that a client can compare with the node's certificate.
+//! Invariant: without the flag and the key there are none.
 
-use causeway_discovery::is_of_name;
-use causeway_security::CaDigest;
+use causeway_announcer::{AnnounceSettings, BadAnnounce};
 
 use super::file::ConfigFile;
 use super::flags::Flags;
 use super::security::Security;
-use super::settings::host_name;
-
-/// Longest name in an announcement, in bytes: that of a DNS label.
-const LONGEST_NAME: usize = 63;
-/// Most interfaces that can be named.
-const MOST_INTERFACES: usize = 64;
-
-/// How the node announces itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnnounceSettings {
-    /// The announced name: the first DNS name of the certificate, else the host name.
-    pub name: String,
-    /// Interfaces on which the node announces itself; empty: all.
-    pub interfaces: Vec<String>,
-    /// The CA of the node's certificate, if the daemon's files contain it.
-    pub ca: Option<CaDigest>,
-}
-
-/// Settings of the announcement that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum BadAnnounce {
-    /// The name cannot be announced.
-    #[error(
-        "[discovery] announce: the name {0:?} cannot be announced; expected letters, digits, `-`, `.` and `_`, at most \
-         {LONGEST_NAME} bytes; put such a DNS name first in the node's certificate, or change the host name"
-    )]
-    Name(String),
-    /// The names of interfaces are not those of interfaces.
-    #[error(
-        "[discovery] interfaces: list 1 to {MOST_INTERFACES} names of interfaces, for example [\"eth0\"], or leave the \
-         key out"
-    )]
-    Interfaces,
-}
 
 /// Combines flags and file.
 ///
@@ -59,29 +23,15 @@ pub(super) fn announce(
     }
     let certificate = security.certificate.as_ref();
     let names = certificate.map(|own| own.host_names()).unwrap_or_default();
-    let name = names.into_iter().next().unwrap_or_else(host_name);
-    let name = name.to_ascii_lowercase();
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_of_name) {
-        return Err(BadAnnounce::Name(name));
-    }
-    let interfaces = table.interfaces.clone();
-    if interfaces
-        .as_ref()
-        .is_some_and(|of| of.is_empty() || of.len() > MOST_INTERFACES)
-    {
-        return Err(BadAnnounce::Interfaces);
-    }
     let client_ca = flags.server.tls(&file.table.tls).client_ca;
-    Ok(Some(AnnounceSettings {
-        name,
-        interfaces: interfaces.unwrap_or_default(),
-        ca: certificate.and_then(|own| own.ca_digest(client_ca.as_deref())),
-    }))
+    let ca = certificate.and_then(|own| own.ca_digest(client_ca.as_deref()));
+    AnnounceSettings::new(names, table.interfaces.clone(), ca).map(Some)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_announcer::host_name;
     use clap::Parser;
     use std::path::Path;
 

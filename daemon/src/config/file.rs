@@ -129,8 +129,10 @@ pub struct Auth {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manager {
-    /// Addresses of the manager, `HOST` or `HOST:PORT`.
-    pub address: Option<Vec<Spanned<String>>>,
+    /// Addresses of the manager, `HOST` or `HOST:PORT`; or `discover`.
+    pub address: Option<Spanned<Addresses>>,
+    /// The announced name of the manager, with `discover`.
+    pub name: Option<String>,
     /// CA of the manager's certificate.
     pub ca: Option<PathBuf>,
     /// File with this node's token for the manager.
@@ -139,6 +141,27 @@ pub struct Manager {
     pub certificate: Option<PathBuf>,
     /// The certificate's private key.
     pub key: Option<PathBuf>,
+}
+
+/// One address, or a list.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "an address or a list of addresses")]
+pub enum Addresses {
+    /// `address = "manager"`.
+    One(String),
+    /// `address = ["manager1", "manager2"]`.
+    Several(Vec<String>),
+}
+
+impl Addresses {
+    /// All addresses.
+    #[must_use]
+    pub fn all(&self) -> &[String] {
+        match self {
+            Addresses::One(one) => std::slice::from_ref(one),
+            Addresses::Several(all) => all,
+        }
+    }
 }
 
 /// A `[[shares]]` entry: a device that is offered in several shares.

@@ -41,7 +41,7 @@ pub struct Flags {
     pub tokens: Option<PathBuf>,
 
     /// Serve only what the device manager at HOST or HOST:PORT leases (repeatable, for all managers that
-    /// share a store)
+    /// share a store); or discover:NAME, for the one that announces itself under this name
     #[arg(long, value_name = "HOST:PORT")]
     pub manager: Vec<String>,
 
@@ -149,4 +149,8 @@ pub struct Flags {
     /// Measure a link as the socket on descriptor 0 says
     #[arg(long, hide = true)]
     pub internal_link: bool,
+
+    /// Look for the device manager that the socket on descriptor 0 names
+    #[arg(long, hide = true)]
+    pub internal_find: bool,
 }

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 
+use causeway_discovery::is_of_name;
+use causeway_managers::sought::DISCOVER;
 use causeway_proto::MANAGER_PORT;
-use causeway_security::{ClientTls, Token};
+use causeway_security::{CaDigest, ClientTls, Token, ca_digests};
 use causeway_serving::BadFile;
-use toml::Spanned;
 
 use super::file::{ConfigFile, Share, Times};
 use super::flags::Flags;
@@ -19,12 +20,23 @@ use super::which::WhichDevice;
 /// The device manager, and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct ManagerSettings {
-    /// Addresses of all managers that share a store, of which one leads; not empty.
+    /// Addresses of all managers that share a store, of which one leads. Empty if the manager is `sought`.
     pub addresses: Vec<ManagerAddress>,
+    /// The manager is found by its name.
+    pub sought: Option<SoughtManager>,
     /// TLS settings. If set, the manager must present a certificate of the configured CA.
     pub tls: Option<ClientTls>,
     /// Token that authenticates this node.
     pub token: Option<Token>,
+}
+
+/// A device manager whose address is found: `address = "discover"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SoughtManager {
+    /// The announced name, which its certificate must have.
+    pub name: String,
+    /// The configured CA: its claims are kept first.
+    pub cas: Vec<CaDigest>,
 }
 
 /// Address of a device manager.
@@ -34,6 +46,8 @@ pub struct ManagerAddress {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// The name that the certificate must have, in place of the host.
+    pub name: Option<String>,
 }
 
 /// A device that is offered in several shares.
@@ -66,6 +80,17 @@ pub enum BadManager {
          (--manager-ca), or use --insecure if you trust everyone on the network"
     )]
     InTheClear(ManagerAddress),
+    /// The manager is found by its name, and nothing vouches for it.
+    #[error(
+        "a device manager that is found by its name needs the CA of its certificate; set [manager] ca (--manager-ca)"
+    )]
+    SoughtWithoutCa,
+    /// The name of a manager that is found is missing or invalid.
+    #[error(
+        "[manager] name: expected the announced name of the device manager beside address = \"discover\", for example \
+         name = \"mgr1\" (--manager discover:mgr1), and with no other address"
+    )]
+    SoughtName,
     /// A certificate without a key, a key without a certificate, or either without a CA.
     #[error("[manager] certificate and key go together and also need ca")]
     Half,
@@ -85,6 +110,7 @@ impl ManagerAddress {
             return Some(ManagerAddress {
                 host: ip.to_string(),
                 port: MANAGER_PORT,
+                name: None,
             });
         }
         let (host, port) = match text.rsplit_once(':') {
@@ -95,12 +121,26 @@ impl ManagerAddress {
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
         let host = match in_brackets {
-            Some(number) => number.parse::<std::net::Ipv6Addr>().ok()?.to_string(),
+            Some(number) => bracketed(number)?,
             None => host.to_owned(),
         };
         let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         let is_name = !host.is_empty() && host.len() <= 253 && host.chars().all(letter);
-        (is_name || in_brackets.is_some()).then_some(ManagerAddress { host, port })
+        let name = None;
+        (is_name || in_brackets.is_some()).then_some(ManagerAddress { host, port, name })
+    }
+
+    /// The name that the certificate must have.
+    #[must_use]
+    pub fn certified(&self) -> &str {
+        let host = self.host.split('%').next().unwrap_or_default();
+        self.name.as_deref().unwrap_or(host)
+    }
+
+    /// Whether this is the same host and port.
+    #[must_use]
+    pub fn is_at(&self, other: &ManagerAddress) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
     }
 
     /// Returns whether the manager is on this machine.
@@ -111,6 +151,19 @@ impl ManagerAddress {
                 .parse::<IpAddr>()
                 .is_ok_and(|ip| ip.to_canonical().is_loopback())
     }
+}
+
+/// Reads an IPv6 address without its brackets. A link-local one may have its interface: `fe80::1%eth0`.
+fn bracketed(text: &str) -> Option<String> {
+    let Some((number, interface)) = text.split_once('%') else {
+        return Some(text.parse::<Ipv6Addr>().ok()?.to_string());
+    };
+    let number: Ipv6Addr = number.parse().ok()?;
+    let is_interface = (1..16).contains(&interface.len())
+        && interface
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"/%]".contains(&byte));
+    (number.is_unicast_link_local() && is_interface).then(|| format!("{number}%{interface}"))
 }
 
 impl fmt::Display for ManagerAddress {
@@ -130,8 +183,16 @@ pub(super) fn manager(
     insecure: bool,
 ) -> Result<Option<ManagerSettings>, BadSettings> {
     let table = &file.table.manager;
-    let addresses = addresses(flags, file)?;
-    if addresses.is_empty() {
+    let named = named(flags, file)?;
+    // Flags override the file's address, and the name that belongs to it.
+    if flags.manager.is_empty() && named.is_none() && table.name.is_some() {
+        return Err(BadManager::SoughtName.into());
+    }
+    let addresses = match &named {
+        Some(_) => Vec::new(),
+        None => addresses(flags, file)?,
+    };
+    if addresses.is_empty() && named.is_none() {
         return Ok(None);
     }
     let or = |flag: &Option<PathBuf>, key: &Option<PathBuf>| flag.clone().or_else(|| key.clone());
@@ -144,7 +205,14 @@ pub(super) fn manager(
         let own = flags.server.tls(&file.table.tls);
         (certificate, key) = (own.certificate, own.key);
     }
-    let load = |ca: &PathBuf, identity| ClientTls::load(ca, identity).map_err(BadManager::File);
+    let load = |ca: &PathBuf, identity| {
+        // Nobody has configured the address, so a user's certificate must not do.
+        let loaded = match &named {
+            Some(_) => ClientTls::for_found(ca, identity),
+            None => ClientTls::load(ca, identity),
+        };
+        loaded.map_err(BadManager::File)
+    };
     let tls = match (&ca, &certificate, &key) {
         (None, None, None) => None,
         (Some(ca), None, None) => Some(load(ca, None)?),
@@ -155,12 +223,50 @@ pub(super) fn manager(
     if let (Some(far), None, false) = (far, &tls, insecure) {
         return Err(BadManager::InTheClear(far.clone()).into());
     }
+    let sought = match (named, &ca) {
+        (None, _) => None,
+        (Some(_), None) => return Err(BadManager::SoughtWithoutCa.into()),
+        (Some(name), Some(ca)) => Some(SoughtManager {
+            name,
+            cas: ca_digests(ca).map_err(BadManager::File)?,
+        }),
+    };
     let token = token.map(|path| Token::from_file(&path).map_err(BadManager::File));
     Ok(Some(ManagerSettings {
         addresses,
+        sought,
         tls,
         token: token.transpose()?,
     }))
+}
+
+/// The name of a manager that is to be found, if the settings say so.
+fn named(flags: &Flags, file: &ConfigFile) -> Result<Option<String>, BadManager> {
+    let table = &file.table.manager;
+    let listed = match (&flags.manager[..], &table.address) {
+        ([], Some(listed)) => listed.get_ref().all(),
+        (given, _) => given,
+    };
+    let name_of = |text: &String| match text.strip_prefix(DISCOVER) {
+        // The file has the name in a key of its own.
+        Some("") => Some(table.name.clone().unwrap_or_default()),
+        // Of `discover:7078`, the first part is the name of a host.
+        Some(rest) => {
+            let name = rest.strip_prefix(':')?;
+            name.parse::<u16>().is_err().then(|| name.to_owned())
+        }
+        None => None,
+    };
+    let mut names = listed.iter().map(name_of);
+    match (names.next(), names.next()) {
+        (Some(Some(name)), None) => {
+            let name = name.to_ascii_lowercase();
+            let is_name = (1..64).contains(&name.len()) && name.bytes().all(is_of_name);
+            is_name.then_some(Some(name)).ok_or(BadManager::SoughtName)
+        }
+        _ if listed.iter().any(|text| name_of(text).is_some()) => Err(BadManager::SoughtName),
+        _ => Ok(None),
+    }
 }
 
 fn addresses(flags: &Flags, file: &ConfigFile) -> Result<Vec<ManagerAddress>, BadSettings> {
@@ -170,15 +276,15 @@ fn addresses(flags: &Flags, file: &ConfigFile) -> Result<Vec<ManagerAddress>, Ba
         };
         return flags.manager.iter().map(parse).collect();
     }
-    let listed = file.table.manager.address.iter().flatten();
-    let parse = |text: &Spanned<String>| {
-        let problem = format!(
-            "invalid address {:?} of a device manager; expected HOST or HOST:PORT",
-            text.get_ref()
-        );
-        ManagerAddress::parse(text.get_ref()).ok_or_else(|| file.wrong(text, &problem).into())
+    let Some(listed) = &file.table.manager.address else {
+        return Ok(Vec::new());
     };
-    listed.map(parse).collect()
+    let parse = |text: &String| {
+        let problem =
+            format!("invalid address {text:?} of a device manager; expected HOST or HOST:PORT");
+        ManagerAddress::parse(text).ok_or_else(|| file.wrong(listed, &problem).into())
+    };
+    listed.get_ref().all().iter().map(parse).collect()
 }
 
 /// Returns the folder for persistent state of systemd or of the user.
@@ -273,6 +379,7 @@ mod tests {
         for (text, expected) in [
             ("manager", "manager:7078"),
             ("manager.cluster:9", "manager.cluster:9"),
+            ("[fe80::1%eth0]:9", "[fe80::1%eth0]:9"),
             ("10.0.0.1", "10.0.0.1:7078"),
             ("::1", "[::1]:7078"),
             ("[::1]:9", "[::1]:9"),
@@ -303,6 +410,45 @@ mod tests {
         assert!(half.contains("go together"), "{half}");
         let wrong = read(&Flags::default(), "[manager]\naddress = [\"a b\"]\n").unwrap_err();
         assert!(wrong.starts_with("daemon.toml:2: "), "{wrong}");
+    }
+
+    #[test]
+    fn a_manager_that_is_found_has_a_name_and_a_ca() {
+        let file = |more: &str| format!("[manager]\naddress = \"discover\"\n{more}");
+        let none = read(&Flags::default(), &file("")).unwrap_err();
+        assert!(none.contains("[manager] name"), "{none}");
+        let without = read(&Flags::default(), &file("name = \"mgr1\"\n")).unwrap_err();
+        assert!(without.contains("--manager-ca"), "{without}");
+        let beside = "[manager]\naddress = [\"m\"]\nname = \"mgr1\"\n";
+        assert!(read(&Flags::default(), beside).is_err());
+        let by_flag = |of: &[&str]| Flags {
+            manager: of.iter().map(|of| (*of).to_owned()).collect(),
+            ..Flags::default()
+        };
+        let flag = read(&by_flag(&["discover:MGR1"]), "").unwrap_err();
+        assert!(flag.contains("--manager-ca"), "{flag}");
+        assert!(read(&by_flag(&["discover:mgr1", "10.0.0.1"]), "").is_err());
+        assert!(read(&by_flag(&["discover"]), "").is_err());
+        let folder = tempfile::tempdir().unwrap();
+        let day = std::time::Duration::from_secs(86_400);
+        let now = std::time::SystemTime::now();
+        let (_, ca) = causeway_security::Authority::generate("test", now - day..now + day).unwrap();
+        let path = folder.path().join("ca.pem");
+        std::fs::write(&path, ca.certificate).unwrap();
+        let text = file(&format!("name = \"MGR1\"\nca = {path:?}\n"));
+        let settings = read(&Flags::default(), &text).unwrap().unwrap();
+        let sought = settings.sought.unwrap();
+        assert_eq!((sought.name.as_str(), sought.cas.len()), ("mgr1", 1));
+        assert!(settings.addresses.is_empty() && settings.tls.is_some());
+        let by_address = by_flag(&["10.0.0.1"]);
+        let overridden = read(&by_address, &text).unwrap().unwrap();
+        assert!(overridden.sought.is_none(), "the flag overrides the file");
+        // It is a host with a port.
+        assert!(
+            read(&by_flag(&["discover:7078"]), "")
+                .unwrap_err()
+                .contains("discover:7078")
+        );
     }
 
     #[test]

@@ -22,10 +22,9 @@ mod which;
 
 pub use address::{Advertised, BadAdvertised, parse_advertised};
 pub use build_cache::BuildCacheSettings;
-pub use discovery::{AnnounceSettings, BadAnnounce};
 pub use file::ConfigFile;
 pub use flags::Flags;
-pub use managed::{BadManager, ManagerAddress, ManagerSettings, ShareSettings};
+pub use managed::{BadManager, ManagerAddress, ManagerSettings, ShareSettings, SoughtManager};
 pub use sandbox::{DriverCaches, Groups, SandboxSettings, WorkerUser};
 pub use security::{BadSecurity, Security};
 pub use sessions::{HolderLimits, SessionLimits, SessionSettings};

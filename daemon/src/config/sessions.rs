@@ -38,11 +38,11 @@ pub struct SessionSettings {
 
 impl SessionSettings {
     /// Returns the maximum number of simultaneous worker processes of all kinds. One lists the devices, one measures a
-    /// link, and another one may announce the node.
+    /// link, and `others` deal with announcements.
     /// Spare workers count twice, because those with outdated drivers may still be ending while others
     /// start.
-    pub fn processes(&self, announces: bool) -> u32 {
-        self.limit + 2 * self.spare_workers + 2 + u32::from(announces)
+    pub fn processes(&self, others: u32) -> u32 {
+        self.limit + 2 * self.spare_workers + 2 + others
     }
 }
 

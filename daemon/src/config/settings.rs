@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use causeway_announcer::{AnnounceSettings, BadAnnounce, host_name};
 use causeway_proto::DAEMON_PORT;
 use causeway_proto::settings::Within;
 use causeway_serving::admission::Admission;
@@ -13,7 +14,7 @@ use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 
 use super::address::{Advertised, BadAdvertised, parse_advertised};
 use super::build_cache::{self, BuildCacheSettings};
-use super::discovery::{self, AnnounceSettings, BadAnnounce};
+use super::discovery;
 use super::file::{ConfigFile, Connections, DEFAULT_PATH};
 use super::flags::Flags;
 use super::managed::{self, BadManager, ManagerSettings, ShareSettings};
@@ -181,7 +182,9 @@ impl Settings {
         let (listen, sockets) = listen(flags, file)?;
         let security = Security::load(flags, file)?;
         let announce = discovery::announce(flags, file, &security)?;
-        let processes = sessions.processes(announce.is_some());
+        let manager = managed::manager(flags, file, insecure)?;
+        let seeks = manager.as_ref().is_some_and(|of| of.sought.is_some());
+        let processes = sessions.processes(u32::from(announce.is_some()) + u32::from(seeks));
         let settings = Settings {
             listen,
             sockets,
@@ -214,7 +217,7 @@ impl Settings {
             sharing: sharing::sharing(flags, file)?,
             sandbox: sandbox::sandbox(flags, file)?,
             worker_user: sandbox::worker_user(file, processes)?,
-            manager: managed::manager(flags, file, insecure)?,
+            manager,
             shares: managed::shares(file)?,
             metrics: watched::address::<_, BadSettings>(
                 flags.server.metrics.as_ref(),
@@ -316,13 +319,6 @@ fn handshakes(table: &Connections) -> Handshakes {
 fn heartbeat(file: &ConfigFile) -> Result<Heartbeat, BadFile> {
     let (interval, limit) = file.table.heartbeat.times(file, (500, 4_000))?;
     Ok(Heartbeat { interval, limit })
-}
-
-pub(super) fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
 }
 
 #[cfg(test)]

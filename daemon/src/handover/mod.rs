@@ -8,10 +8,10 @@
 //! from it. The supervisor has read nothing else.
 #![forbid(unsafe_code)]
 
-mod announce;
 mod assignment;
 mod cards;
 mod link;
+pub mod found;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -27,7 +27,6 @@ use rustix::net::{
 
 use crate::build_cache::Key;
 
-pub use self::announce::{MOST_ORDER, Order};
 pub use self::assignment::{Assignment, AwayTimes, Leased, MAX_LEASED, MAX_USER, Owner, Restores};
 pub use self::cards::{CARD_BYTES, CardFigures, CardUuid, MOST_CARDS, question};
 pub use self::link::{LinkOrder, LinkOutcome, LinkRole, ToLinkEnd, most_addresses};

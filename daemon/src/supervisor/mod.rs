@@ -68,7 +68,7 @@ use tokio::task::JoinHandle;
 use crate::config::{BadSettings, Settings};
 use crate::sys;
 use accept::Acceptor;
-use announcer::Announcer;
+use announcer::NodeAnnouncer;
 use builds::Builds;
 use cards::Cards;
 use counts::Refusals;
@@ -249,7 +249,8 @@ struct Node {
     /// Managed mode; `None` without a device manager.
     managed: Option<Managed>,
     /// Announces the node; `None` if it does not announce itself.
-    announcer: Option<Announcer>,
+    announcer: Option<NodeAnnouncer>,
+    processes: Processes,
 }
 
 impl Node {
@@ -274,7 +275,7 @@ impl Node {
             sys::group_members,
         )?;
         let processes = Processes::new(settings.logging.clone(), worker_envs);
-        let announcer = Announcer::new(&settings, &addresses, identity, processes.clone());
+        let announcer = announcer::announcer(&settings, &addresses, identity, processes.clone());
         let workers = Workers::new(
             settings.sessions,
             settings.heartbeat,
@@ -298,7 +299,7 @@ impl Node {
         });
         let settings = Arc::new(settings);
         let cards = Cards::new(processes.clone());
-        let inventory = InventoryCache::new(settings.inventory, processes);
+        let inventory = InventoryCache::new(settings.inventory, processes.clone());
         Ok(Node {
             readiness: Arc::new(Readiness::new(
                 &settings,
@@ -319,6 +320,7 @@ impl Node {
             links,
             managed,
             announcer,
+            processes,
         })
     }
 
@@ -394,7 +396,7 @@ impl Node {
             Arc::clone(&self.domains),
             self.managed.clone(),
             self.workers.clone(),
-            (watched_at, self.announcer.clone()),
+            (watched_at, self.announcer.clone(), self.processes.clone()),
         )))
     }
 }
@@ -409,7 +411,7 @@ async fn announce(
     domains: Arc<Domains>,
     managed: Option<Managed>,
     workers: Workers,
-    (watched_at, announcer): (Option<SocketAddr>, Option<Announcer>),
+    (watched_at, announcer, processes): (Option<SocketAddr>, Option<NodeAnnouncer>, Processes),
 ) -> Result<(), CannotStart> {
     let known = readiness.current_inventory().await;
     workers.take_back_parked(known.inventory.generation);
@@ -448,7 +450,7 @@ async fn announce(
     if let Some(managed) = managed {
         tokio::spawn(managed.clone().watch());
         tokio::spawn(time_shares::serve(workers));
-        tokio::spawn(managed::join(description, readiness, managed));
+        tokio::spawn(managed::join(description, readiness, managed, processes));
     }
     Ok(())
 }

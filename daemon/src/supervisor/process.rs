@@ -34,6 +34,8 @@ pub(super) enum Role {
     Announce,
     /// Measures a link.
     Link,
+    /// Looks for the device manager.
+    Find,
 }
 
 /// Starts processes, each in an environment of its own.
@@ -67,6 +69,7 @@ impl Processes {
             Role::Cards => "--internal-cards",
             Role::Announce => "--internal-announce",
             Role::Link => "--internal-link",
+            Role::Find => "--internal-find",
         };
         let worker_env = self.worker_envs.create()?;
         // This path refers to the running binary even if the file on disk was replaced.

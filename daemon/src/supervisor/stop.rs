@@ -7,7 +7,7 @@ use causeway_serving::notify;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::announcer::Announcer;
+use super::announcer::NodeAnnouncer;
 use super::managed::Managed;
 use super::readiness::Readiness;
 use super::workers::Workers;
@@ -55,7 +55,7 @@ impl Signals {
         workers: &Workers,
         managed: Option<&Managed>,
         readiness: &Readiness,
-        announcer: Option<&Announcer>,
+        announcer: Option<&NodeAnnouncer>,
     ) {
         let name = self.next().await;
         notify("STOPPING=1");

@@ -290,8 +290,8 @@ impl WorkerEnv {
         let is_sandboxed = self.worker_envs.are_sandboxed();
         let sandbox = match role {
             Role::Trial => None,
-            // This process reads strangers' packets. It needs no files beyond the system's, and no connections.
-            Role::Announce => is_sandboxed.then(|| Sandbox {
+            // These read strangers' packets. They need no files beyond the system's, and no connections.
+            Role::Announce | Role::Find => is_sandboxed.then(|| Sandbox {
                 connect_ports: Some(Vec::new()),
                 datagrams: true,
                 ..Sandbox::default()

@@ -10,14 +10,15 @@
 //! threads, and aborts.
 //!
 //! Other processes serve no session: [`probe`] asks the drivers for the inventory, [`measure`] finds out what a process
-//! takes of a card by itself, [`cards`] reads the use of cards, [`announce`] announces the node, and [`link_end`] measures a
-//! link.
+//! takes of a card by itself, [`cards`] reads the use of cards, [`announce`] announces the node, [`find`] looks for the
+//! device manager, and [`link_end`] measures a link.
 
 pub mod announce;
 pub(crate) mod bulk;
 pub mod cards;
 mod confine;
 pub mod connection;
+pub mod find;
 pub mod link_end;
 pub mod measure;
 pub(crate) mod objects;

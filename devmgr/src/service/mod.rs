@@ -74,6 +74,8 @@ pub struct RunningManager {
     pub watched_at: Option<SocketAddr>,
     /// The address of the dashboard, if there is one.
     pub dashboard_at: Option<SocketAddr>,
+    /// The id of the manager's cluster. With etcd, `None` until it has been read there.
+    pub cluster: watch::Receiver<Option<ClusterId>>,
     work: tokio::task::JoinHandle<Result<(), CannotStart>>,
     stop: watch::Sender<bool>,
 }
@@ -109,6 +111,7 @@ pub async fn start(
     let stored = store.load().map_err(CannotStart::store(&settings.store))?;
     let state = State::read(settings, store, stored, Tenure::unlimited())?;
     let (stop, stopping) = watch::channel(false);
+    let (_, cluster) = watch::channel(Some(state.cluster));
     let owner = port.serve(state, None, stopping.clone()).await?;
     port.watch_over(stopping);
     let path = settings.store.clone();
@@ -128,6 +131,7 @@ pub async fn start(
         addresses: bound.addresses,
         watched_at: bound.watched_at,
         dashboard_at: bound.dashboard_at,
+        cluster,
         work,
         stop,
     })

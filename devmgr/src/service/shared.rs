@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use causeway_proto::manager as pb;
+use causeway_proto::metadata::ClusterId;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tonic::Status;
@@ -59,9 +60,11 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         Candidate::new(etcd.clone(), address.clone(), wall_now(), standing);
     let candidate = tokio::spawn(candidate.with_dashboard(dashboard).run(wall_now));
     let (stop, stopping) = watch::channel(false);
+    let (known_cluster, cluster) = watch::channel(None);
     port.watch_over(stopping.clone());
     let manager = SharedManager {
         settings: settings.clone(),
+        cluster: known_cluster,
         port,
         etcd,
         standing: stands,
@@ -73,6 +76,7 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         addresses: bound.addresses,
         watched_at: bound.watched_at,
         dashboard_at: bound.dashboard_at,
+        cluster,
         work,
         stop,
     })
@@ -227,6 +231,8 @@ fn member(of: Member) -> pb::StoreMember {
 /// A manager among others.
 struct SharedManager {
     settings: Settings,
+    /// Set once the cluster's id is known.
+    cluster: watch::Sender<Option<ClusterId>>,
     port: Port,
     etcd: Etcd,
     standing: watch::Receiver<Standing>,
@@ -249,7 +255,10 @@ impl SharedManager {
     ) -> Result<(), CannotStart> {
         let mut role = self.stand_by()?;
         let mut stopping = self.stopping.clone();
+        let mut standing = self.standing.clone();
         loop {
+            // A standby that knows its cluster is announced too, so that whoever looks finds the next leader.
+            self.tell_cluster(standing.borrow_and_update().cluster);
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Lead(lead)) => {
@@ -263,6 +272,7 @@ impl SharedManager {
                     None => return Err(CannotStart::Failed),
                 },
                 ended = role.ended() => self.owner_ended(ended)?,
+                Ok(()) = standing.changed() => {}
                 () = told_to_stop(&mut stopping) => break,
             }
         }
@@ -271,6 +281,14 @@ impl SharedManager {
         let _ = candidate.await;
         role.tenure.end();
         Ok(())
+    }
+
+    fn tell_cluster(&self, cluster: Option<ClusterId>) {
+        self.cluster.send_if_modified(|known| {
+            let is_news = known.is_none() && cluster.is_some();
+            *known = known.or(cluster);
+            is_news
+        });
     }
 
     fn stand_by(&self) -> Result<Role, CannotStart> {
@@ -316,6 +334,7 @@ impl SharedManager {
             instructions: self.instructions.clone(),
         };
         let stopping = self.stopping.clone();
+        self.tell_cluster(Some(state.cluster));
         let owner = self.port.serve(state, Some(others), stopping).await?;
         let owner = Some((reign, owner));
         Ok(Role { tenure, owner })

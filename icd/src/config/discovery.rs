@@ -5,6 +5,7 @@
 //! [discovery]
 //! names = ["gpu*.lab"]            # use these only; and show a token to them
 //! insecure = false                # true: without a CA, also use nodes without TLS
+//! routed = false                  # true: also use addresses behind routers, which an announcement may name
 //! domains = ["lab.example.org"]   # also ask DNS for the nodes of these domains; they may be behind routers
 //! ```
 //! An announcement says where to dial, and nothing else. A found node is used if the CA of `[tls]` has signed its
@@ -17,7 +18,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use causeway_discovery::{Found, Interfaces, MOST_DOMAINS, Place, Role, is_of_name, is_special};
+use causeway_discovery::{Found, Interfaces, MOST_DOMAINS, Role, is_of_name};
 
 use super::remembered::{NodeMemory, RememberedNode};
 use super::{Address, MOST_ADDRESSES, ServerSettings, Settings, TlsSettings};
@@ -29,6 +30,8 @@ pub struct DiscoverySettings {
     pub names: Vec<NamePattern>,
     /// Whether nodes without TLS are used, if no CA is configured.
     pub insecure: bool,
+    /// Whether addresses behind routers are dialled too, and answers from there are heard.
+    pub routed: bool,
     /// Domains that DNS is asked for.
     pub domains: Vec<String>,
     /// Whether some part could not be read. If so, no found node is used.
@@ -44,6 +47,7 @@ impl Default for DiscoverySettings {
         DiscoverySettings {
             names: Vec::new(),
             insecure: false,
+            routed: false,
             domains: Vec::new(),
             is_broken: false,
             memory: None,
@@ -118,7 +122,9 @@ pub enum NotUsed {
     #[error("[discovery] or [tls] in servers.toml is invalid; correct the error reported for it")]
     Broken,
     /// It is a device manager.
-    #[error("the service is a device manager; name it below [manager] in servers.toml")]
+    #[error(
+        "the service is a device manager; to use it, set address = \"discover\" and its name below [manager] in servers.toml"
+    )]
     Manager,
     /// A device manager controls its devices.
     #[error("a device manager controls the node's devices; request them from the manager")]
@@ -140,7 +146,9 @@ pub enum NotUsed {
     )]
     NoToken,
     /// None of its addresses is on a network of this host.
-    #[error("none of its addresses is on a network of this host")]
+    #[error(
+        "none of its addresses is on a network of this host; `routed = true` below [discovery] allows others"
+    )]
     NoAddress,
 }
 
@@ -179,14 +187,19 @@ impl Settings {
         discovery.check()?;
         // The file does not say whether the node had TLS: it must have it if a CA is configured.
         let tls = discovery.tls(&node.name, discovery.like.tls.ca.is_some())?;
-        let is_on_link = |address: &&Address| {
+        // A node of a domain may be behind routers.
+        let may_be_far = discovery.routed || !discovery.domains.is_empty();
+        let may_be_dialled = |address: &&Address| {
             let host: Result<IpAddr, _> = address.host_without_zone().parse();
-            // A node of a domain may be behind routers.
-            let may_be_far = !discovery.domains.is_empty();
-            host.is_ok_and(|host| interfaces.are_on_link(host) || (may_be_far && !is_special(host)))
+            host.is_ok_and(|host| interfaces.may_dial(host, may_be_far))
         };
         // The host may be on another network by now.
-        let addresses = node.addresses.iter().filter(is_on_link).cloned().collect();
+        let addresses = node
+            .addresses
+            .iter()
+            .filter(may_be_dialled)
+            .cloned()
+            .collect();
         discovery.server(&node.name, addresses, tls)
     }
 }
@@ -243,37 +256,25 @@ impl DiscoverySettings {
     }
 }
 
-/// The addresses to dial: IPv6 and IPv4 by turns, each in the order in which they were found.
-fn dialled(found: &Found, interfaces: &Interfaces) -> Vec<Address> {
-    let usable = found.places.iter().filter(|of| of.is_on_link);
-    let (six, four): (Vec<&Place>, Vec<&Place>) = usable.partition(|of| of.address.is_ipv6());
-    let turns = six.len().max(four.len());
-    let by_turns = (0..turns).flat_map(|turn| [six.get(turn), four.get(turn)]);
-    let addresses = by_turns.flatten().filter_map(|place| {
-        let host = match place.address {
-            IpAddr::V4(v4) => v4.to_string(),
-            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-                format!("[{v6}%{}]", interfaces.name(place.interface)?)
-            }
-            IpAddr::V6(v6) => format!("[{v6}]"),
-        };
-        Address::with_port(&host, found.port).ok()
-    });
+/// The addresses to dial.
+pub(crate) fn dialled(found: &Found, interfaces: &Interfaces) -> Vec<Address> {
+    let hosts = found.hosts(interfaces).into_iter();
+    let addresses = hosts.filter_map(|host| Address::with_port(&host, found.port).ok());
     addresses.take(MOST_ADDRESSES).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use causeway_discovery::{Announcement, Interface};
+    use causeway_discovery::{Announcement, Interface, Place};
 
     use super::*;
 
     fn found() -> Found {
-        let place = |address: &str, is_on_link| Place {
+        let place = |address: &str, may_be_dialled| Place {
             address: address.parse().unwrap(),
             interface: 2,
             is_source: false,
-            is_on_link,
+            may_be_dialled,
         };
         Found {
             name: "gpu1.lab".to_owned(),
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(server.tls.name.as_deref(), Some("gpu1.lab"));
         assert!(server.tls.servers_only && server.tls.ca.is_some());
         let mut far = found();
-        far.places.retain(|place| !place.is_on_link);
+        far.places.retain(|place| !place.may_be_dialled);
         assert_eq!(used(&with_ca(), &far), Err(NotUsed::NoAddress));
     }
 
@@ -390,6 +391,10 @@ mod tests {
             with_ca().server_remembered(&node, &Interfaces(Vec::new())),
             Err(NotUsed::NoAddress)
         );
+        let mut routed = with_ca();
+        routed.discovery.routed = true;
+        let server = of(&routed).unwrap();
+        assert_eq!(server.all_addresses(), "10.0.0.7:7079,10.1.0.7:7079");
     }
 
     #[test]

@@ -183,6 +183,7 @@ impl File<'_> {
         let names = table.names.into_iter().flatten().map(|name| name.parse());
         let names: Result<Vec<NamePattern>, String> = names.collect();
         into.insecure = table.insecure.unwrap_or(false);
+        into.routed = table.routed.unwrap_or(false);
         let domains = table.domains.unwrap_or_default();
         check_domains(&domains).map_err(|error| {
             self.wrong(whole.clone(), &format!("[discovery]: {error}; {effect}"))
@@ -299,6 +300,7 @@ mod tests {
         let expected = ServerSettings {
             address: "a:7079".parse().unwrap(),
             further: vec!["b:80".parse().unwrap()],
+            sought: None,
             name: Some("x".to_owned()),
             carrier: Carrier::Grpc,
             bulk_connections: 4,

@@ -3,6 +3,8 @@
 //! ```toml
 //! [manager]
 //! address = "manager.example:7078"   # the port may be left out; a list if several managers share a store
+//!                                    # or "discover", with the announced name, which its certificate has:
+//! name = "mgr1"
 //! placement = "spread"               # or "same-node"; "any" if left out
 //! priority = "low"                   # or "normal", "high"
 //! time_limit = "2h"                  # return the devices after this time at the latest
@@ -14,7 +16,7 @@
 //! TYPE = "GPU"                       # a property of clGetDeviceInfo, without CL_DEVICE_
 //! GLOBAL_MEM_SIZE = ">=8GiB"         # the default comparison is =
 //! ```
-//! The environment overrides the file: `CAUSEWAY_MANAGER` (`host:port`, or `m1,m2,m3`), and for the request
+//! The environment overrides the file: `CAUSEWAY_MANAGER` (`host:port`, `m1,m2,m3`, or `discover:mgr1`), and for the request
 //! the first variable that is set:
 //! 1. `CAUSEWAY_LEASE`: an existing lease of another holder, who also releases it, as 32 hexadecimal
 //!    digits.
@@ -34,6 +36,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use causeway_discovery::is_of_name;
 use causeway_proto::MANAGER_PORT;
 use causeway_proto::manager::Priority;
 use causeway_proto::request::{Comparison, Condition, DeviceRequest, Placement, Wanted};
@@ -41,7 +44,8 @@ use causeway_proto::request::{Comparison, Condition, DeviceRequest, Placement, W
 use super::file::{File, Value};
 use super::tables::{Given, ManagerTable, RequestTable};
 use super::{
-    Address, BadAddress, MOST_ADDRESSES, Problem, ServerSettings, Settings, duration, paper,
+    Address, BadAddress, DISCOVER, MOST_ADDRESSES, Problem, ServerSettings, Settings, Sought,
+    duration, paper,
 };
 
 const MANAGER: &str = "CAUSEWAY_MANAGER";
@@ -250,6 +254,18 @@ impl Variables {
         };
         manager.tls.or(&settings.tls);
         manager.tls.is_broken |= draft.manager_is_broken;
+        if let Some(sought) = &mut manager.sought {
+            // Anybody can announce a manager. Only the CA's word makes it this one.
+            if manager.tls.ca.is_none() && !manager.tls.is_broken {
+                let message = "a device manager that is found by its name needs the CA of its certificate; set `ca` \
+                               below [manager] or [tls] in servers.toml, or CAUSEWAY_CA";
+                return Err(wrong("[manager]", message.to_owned()));
+            }
+            sought.domains.clone_from(&settings.discovery.domains);
+            sought.routed = settings.discovery.routed;
+            manager.tls.name = Some(sought.name.clone());
+            manager.tls.servers_only = true;
+        }
         Ok(Some(manager))
     }
 }
@@ -263,20 +279,30 @@ struct Asked {
     manager: Option<Managers>,
 }
 
-/// The addresses of all managers of a cluster.
+/// The addresses of all managers of a cluster, or the name to look for.
 #[derive(Clone)]
-struct Managers {
-    first: Address,
-    further: Vec<Address>,
+enum Managers {
+    At {
+        first: Address,
+        further: Vec<Address>,
+    },
+    Named(String),
 }
 
 impl Managers {
     /// The settings for these managers. The file's settings apply only to managers whose addresses the file
     /// names.
     fn with_settings_of(self, written: Option<ServerSettings>) -> ServerSettings {
-        let mut all = std::iter::once(&self.first).chain(&self.further);
+        let (first, further) = match self {
+            Managers::At { first, further } => (first, further),
+            Managers::Named(name) => {
+                let is_same =
+                    |of: &ServerSettings| of.sought.as_ref().is_some_and(|of| of.name == name);
+                return written.filter(is_same).unwrap_or_else(|| sought(name));
+            }
+        };
+        let mut all = std::iter::once(&first).chain(&further);
         let written = written.filter(|written| all.all(|address| written.is_at(address)));
-        let Managers { first, further } = self;
         ServerSettings {
             address: first.clone(),
             further,
@@ -287,6 +313,15 @@ impl Managers {
 
 /// Reads the managers' addresses, which commas or white space separate.
 fn managers(text: &str) -> Result<Managers, String> {
+    if text.trim() == DISCOVER {
+        return Err(format!("no name is given; expected e.g. `{DISCOVER}:mgr1`"));
+    }
+    let named = text.trim().strip_prefix(DISCOVER);
+    let named = named.and_then(|text| text.strip_prefix(':'));
+    // Of `discover:7078`, the first part is the name of a host.
+    if let Some(name) = named.filter(|name| name.parse::<u16>().is_err()) {
+        return manager_name(name).map(Managers::Named);
+    }
     let mut addresses = Vec::new();
     let entries = text.split(|c: char| c == ',' || c.is_whitespace());
     for entry in entries.filter(|entry| !entry.is_empty()) {
@@ -304,10 +339,33 @@ fn managers(text: &str) -> Result<Managers, String> {
     }
     let mut addresses = addresses.into_iter();
     let first = addresses.next().ok_or(BadAddress::Empty);
-    Ok(Managers {
+    Ok(Managers::At {
         first: first.map_err(|error| error.to_string())?,
         further: addresses.collect(),
     })
+}
+
+/// Checks a manager's name, which announcements and its certificate have.
+fn manager_name(name: &str) -> Result<String, String> {
+    let name = name.trim().to_ascii_lowercase();
+    match (1..64).contains(&name.len()) && name.bytes().all(is_of_name) {
+        true => Ok(name),
+        false => Err(format!(
+            "invalid name `{name}` of a device manager; expected e.g. `mgr1`"
+        )),
+    }
+}
+
+/// The settings of a manager that is found by its name.
+fn sought(name: String) -> ServerSettings {
+    ServerSettings {
+        sought: Some(Sought {
+            name,
+            domains: Vec::new(),
+            routed: false,
+        }),
+        ..ServerSettings::at(Address::unknown())
+    }
 }
 
 impl Draft {
@@ -371,6 +429,7 @@ impl File<'_> {
 
     fn manager(&self, value: Value<'_>, draft: &mut Draft) -> Result<(), Problem> {
         let (name, effect) = ("[manager]", "the manager is ignored");
+        let whole = value.span();
         let table: ManagerTable = self.entry(value, name, effect)?;
         draft.placement = table.placement.unwrap_or(draft.placement);
         draft.terms = LeaseTerms {
@@ -379,11 +438,39 @@ impl File<'_> {
         };
         if let Some(written) = &table.address {
             let (place, written) = (written.span(), &written.get_ref().0);
+            if let [only] = &written[..]
+                && only.get_ref() == DISCOVER
+            {
+                let wrong = |message: &str| {
+                    self.wrong(place.clone(), &format!("{name}: {message}; {effect}"))
+                };
+                let missing =
+                    "address = \"discover\" needs the manager's `name`, which its certificate has";
+                let given = table.name.clone().ok_or_else(|| wrong(missing))?;
+                let given = manager_name(&given).map_err(|message| wrong(&message))?;
+                let sought = sought(given).sought;
+                let settings = table.settings(Address::unknown(), self.folder);
+                draft.manager = Some(ServerSettings { sought, ..settings });
+                return Ok(());
+            }
+            if written.iter().any(|of| of.get_ref() == DISCOVER) {
+                let message = format!(
+                    "{name}: address = \"discover\" has no other address beside it; {effect}"
+                );
+                return Err(self.wrong(place, &message));
+            }
+            if table.name.is_some() {
+                let message = format!("{name}: `name` is for address = \"discover\"; {effect}");
+                return Err(self.wrong(place, &message));
+            }
             let (first, further) = self.addresses(written, MANAGER_PORT, &place, (name, effect))?;
             draft.manager = Some(ServerSettings {
                 further,
                 ..table.settings(first, self.folder)
             });
+        } else if table.name.is_some() {
+            let message = format!("{name}: `name` needs address = \"discover\"; {effect}");
+            return Err(self.wrong(whole, &message));
         }
         Ok(())
     }

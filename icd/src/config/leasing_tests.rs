@@ -141,6 +141,62 @@ fn who_the_manager_is_does_not_depend_on_what_is_asked() {
 }
 
 #[test]
+fn a_manager_may_be_found_by_its_name_if_a_ca_can_vouch_for_it() {
+    let named = |text: &str| Variables {
+        manager: Some(text.into()),
+        ..Variables::default()
+    };
+    let file = "[discovery]\nrouted = true\n[manager]\naddress = \"discover\"\nname = \"MGR1\"\nca = \"ca.pem\"\n";
+    let of_tls = "[tls]\nca = \"ca.pem\"\n";
+    for (text, variables, is_routed) in [
+        (file, Variables::default(), true),
+        (file, named("discover:mgr1"), true),
+        (of_tls, named("discover:mgr1"), false),
+    ] {
+        let settings = settings(text, &variables);
+        assert_eq!(settings.problems, []);
+        let manager = settings.manager.expect("a manager");
+        assert_eq!(manager.all_addresses(), "discover:mgr1");
+        assert_eq!(manager.tls.name.as_deref(), Some("mgr1"));
+        assert!(manager.tls.servers_only && manager.tls.ca.is_some());
+        assert_eq!(manager.sought.expect("a name").routed, is_routed);
+    }
+    for (text, variables) in [
+        (
+            "[manager]\naddress = \"discover\"\nca = \"ca.pem\"\n",
+            Variables::default(),
+        ),
+        (
+            "[manager]\naddress = \"discover\"\nname = \"mgr1\"\n",
+            Variables::default(),
+        ),
+        (
+            "[manager]\naddress = \"m1\"\nname = \"mgr1\"\n",
+            Variables::default(),
+        ),
+        (
+            "[manager]\nname = \"mgr1\"\nca = \"ca.pem\"\n",
+            Variables::default(),
+        ),
+        (
+            "[manager]\naddress = [\"discover\", \"m2\"]\nname = \"mgr1\"\nca = \"ca.pem\"\n",
+            Variables::default(),
+        ),
+        (of_tls, named("discover")),
+        (of_tls, named("discover:a b")),
+        ("", named("discover:mgr1")),
+    ] {
+        let settings = settings(text, &variables);
+        assert_eq!(settings.manager, None, "{text}");
+        assert!(!settings.problems.is_empty(), "{text}");
+    }
+    let host = settings("", &named("discover:7078"))
+        .manager
+        .expect("a host");
+    assert_eq!(host.all_addresses(), "discover:7078");
+}
+
+#[test]
 fn the_environment_wins() {
     assert_eq!(
         asked(FILE, &request("1")),

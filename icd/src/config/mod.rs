@@ -40,7 +40,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use address::{Address, BadAddress};
+pub use causeway_managers::sought::DISCOVER;
 pub use causeway_proto::span::{BadDuration, duration, wait};
+pub(crate) use discovery::dialled;
 pub use discovery::{DiscoverySettings, NamePattern, NotUsed};
 pub use leasing::{LeaseSettings, LeaseTerms, LeaseWanted, priority};
 pub use place::{link_memory, own_file};
@@ -117,6 +119,8 @@ pub struct ServerSettings {
     /// Further addresses of the same server, which are ways to it over other networks. Of a device manager: the
     /// addresses of the other managers of its cluster.
     pub further: Vec<Address>,
+    /// Of a device manager that is found by its name: what is looked for. `address` is then not known.
+    pub sought: Option<Sought>,
     /// A display name.
     pub name: Option<String>,
     /// The connection type for commands.
@@ -147,6 +151,17 @@ pub struct ServerSettings {
     pub survival: Survival,
     /// TLS settings: how the client verifies the server and authenticates itself.
     pub tls: TlsSettings,
+}
+
+/// A device manager whose address is found: `address = "discover"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sought {
+    /// The announced name, for which the CA must have signed the manager's certificate.
+    pub name: String,
+    /// Domains that DNS is asked for, too.
+    pub domains: Vec<String>,
+    /// Whether addresses behind routers are dialled.
+    pub routed: bool,
 }
 
 /// Compression of the chunks of large transfers on a link to another machine.
@@ -261,6 +276,7 @@ impl Settings {
             },
             address: address.clone(),
             further: Vec::new(),
+            sought: None,
             ..self.manager.clone().unwrap_or_else(of_all)
         }
     }
@@ -321,6 +337,9 @@ impl ServerSettings {
     /// All addresses, separated by commas, as `CAUSEWAY_MANAGER` takes them.
     #[must_use]
     pub fn all_addresses(&self) -> String {
+        if let Some(sought) = &self.sought {
+            return format!("{DISCOVER}:{}", sought.name);
+        }
         let addresses: Vec<&str> = self.addresses().map(Address::as_str).collect();
         addresses.join(",")
     }
@@ -337,6 +356,7 @@ impl ServerSettings {
         ServerSettings {
             address,
             further: Vec::new(),
+            sought: None,
             name: None,
             carrier: Carrier::default(),
             bulk_connections: ServerSettings::DEFAULT_BULK_CONNECTIONS,

@@ -98,6 +98,7 @@ connection_table! {
     #[serde(expecting = "a table; write `[manager]`")]
     ManagerTable {
         address: Option<Spanned<Addresses>>,
+        name: Option<String>,
         #[serde(default, deserialize_with = "placement")]
         placement: Option<Placement>,
         #[serde(default, deserialize_with = "priority")]
@@ -140,6 +141,7 @@ impl TlsTable {
 pub(super) struct DiscoveryTable {
     pub(super) names: Option<Vec<String>>,
     pub(super) insecure: Option<bool>,
+    pub(super) routed: Option<bool>,
     pub(super) domains: Option<Vec<String>>,
 }
 

@@ -243,7 +243,8 @@ impl Lease {
     fn confirm_reserved(self: &Arc<Self>, lease: LeaseId) -> bool {
         let asked = Instant::now();
         let question = Question::Confirm(lease);
-        let limit = match self.settings.manager.further.is_empty() {
+        let manager = &self.settings.manager;
+        let limit = match manager.further.is_empty() && manager.sought.is_none() {
             true => CONFIRM_LIMIT,
             false => CONFIRM_LIMIT_OF_SEVERAL,
         };

@@ -14,7 +14,7 @@ use causeway_security::ca_digests;
 use parking_lot::{Condvar, Mutex};
 
 use super::standard;
-use crate::config::Settings;
+use crate::config::{ServerSettings, Settings, Sought};
 use crate::thread::Stack;
 
 /// How long the answers to a question are collected.
@@ -26,7 +26,10 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Finder {
     ca: Option<PathBuf>,
+    routed: bool,
     domains: Vec<String>,
+    /// The name of the device manager that is looked for.
+    wanted: Option<String>,
     shared: Arc<Shared>,
 }
 
@@ -72,7 +75,20 @@ impl Finder {
     pub fn new(settings: &Settings) -> Finder {
         Finder {
             ca: settings.discovery.like.tls.ca.clone(),
+            routed: settings.discovery.routed,
             domains: settings.discovery.domains.clone(),
+            wanted: None,
+            shared: Arc::default(),
+        }
+    }
+
+    /// Makes a finder for a device manager that is found by its name.
+    pub(super) fn of_manager(manager: &ServerSettings, sought: &Sought) -> Finder {
+        Finder {
+            ca: manager.tls.ca.clone(),
+            routed: sought.routed,
+            domains: sought.domains.clone(),
+            wanted: Some(sought.name.clone()),
             shared: Arc::default(),
         }
     }
@@ -85,33 +101,38 @@ impl Finder {
             return;
         }
         (state.begun, state.last_new) = (Some(Instant::now()), None);
-        let (shared, ca) = (Arc::clone(&self.shared), self.ca.clone());
-        let asking = move || {
+        let (ca, routed, wanted) = (self.ca.clone(), self.routed, self.wanted.clone());
+        self.start(&mut state, Source::Networks, move |shared| {
             // An unreadable file is reported by those who connect.
             let cas = ca.and_then(|ca| ca_digests(&ca).ok()).unwrap_or_default();
+            search(shared, cas, routed, wanted)
+        });
+        if !self.domains.is_empty() {
+            let domains = self.domains.clone();
+            self.start(&mut state, Source::Domains, move |shared| {
+                look_up(shared, &domains)
+            });
+        }
+    }
+
+    /// Starts a thread that asks.
+    fn start(
+        &self,
+        state: &mut State,
+        source: Source,
+        ask: impl FnOnce(&Shared) -> Result<(), String> + Send + 'static,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let asking = move || {
             // Whoever waits for the search must hear of its end in any case.
-            let outcome = catch_unwind(AssertUnwindSafe(|| search(&shared, cas)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| ask(&shared)));
             let panicked =
                 |_| Err("the search for nodes panicked; this is a bug in Causeway".to_owned());
-            shared.over(outcome.unwrap_or_else(panicked).err());
+            shared.over(source, outcome.unwrap_or_else(panicked).err());
         };
-        match super::thread::spawn("cw-discover", Stack::Runtime, asking) {
+        match super::thread::spawn(source.thread(), Stack::Runtime, asking) {
             Ok(()) => state.running += 1,
-            Err(error) => state.known.fault = Some(error.to_string()),
-        }
-        if self.domains.is_empty() {
-            return;
-        }
-        let (shared, domains) = (Arc::clone(&self.shared), self.domains.clone());
-        let asking = move || {
-            let outcome = catch_unwind(AssertUnwindSafe(|| look_up(&shared, &domains)));
-            let panicked =
-                |_| Err("the question to DNS panicked; this is a bug in Causeway".to_owned());
-            shared.domains_over(outcome.unwrap_or_else(panicked).err());
-        };
-        match super::thread::spawn("cw-domains", Stack::Runtime, asking) {
-            Ok(()) => state.running += 1,
-            Err(error) => state.known.domain_fault = Some(error.to_string()),
+            Err(error) => *source.fault(&mut state.known) = Some(error.to_string()),
         }
     }
 
@@ -173,9 +194,15 @@ fn look_up(shared: &Shared, domains: &[String]) -> Result<(), String> {
     outcome.map_err(|error| error.to_string())
 }
 
-fn search(shared: &Shared, own_cas: Vec<CaDigest>) -> Result<(), String> {
+fn search(
+    shared: &Shared,
+    own_cas: Vec<CaDigest>,
+    routed: bool,
+    wanted: Option<String>,
+) -> Result<(), String> {
     let kept_free = standard::kept_free();
-    let mut search = Search::begin(own_cas).map_err(|error| error.to_string())?;
+    let search = Search::begin(own_cas, routed).map_err(|error| error.to_string())?;
+    let mut search = search.wanted(wanted);
     drop(kept_free);
     shared.tell(&search, false);
     let until = search.asked() + COLLECTED_FOR;
@@ -212,27 +239,48 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn domains_over(&self, fault: Option<String>) {
+    fn over(&self, source: Source, fault: Option<String>) {
         let mut state = self.state.lock();
         state.running -= 1;
-        if let (Some(fault), true) = (&fault, fault != state.known.domain_fault) {
-            tracing::warn!("{fault}; their nodes are not found");
+        let known = source.fault(&mut state.known);
+        if let Some(fault) = fault.as_ref().filter(|_| fault != *known) {
+            tracing::warn!("{fault}; {}", source.loss());
         }
-        state.known.domain_fault = fault;
+        *known = fault;
         drop(state);
         self.changed.notify_all();
     }
+}
 
-    fn over(&self, fault: Option<String>) {
-        let mut state = self.state.lock();
-        state.running -= 1;
-        if let Some(fault) = fault {
-            if state.known.fault.as_ref() != Some(&fault) {
-                tracing::warn!("{fault}; nodes that announce themselves are not found");
-            }
-            state.known.fault = Some(fault);
+/// Where nodes are looked for.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    /// This host's networks, by mDNS.
+    Networks,
+    /// Domains, by DNS.
+    Domains,
+}
+
+impl Source {
+    fn thread(self) -> &'static str {
+        match self {
+            Source::Networks => "cw-discover",
+            Source::Domains => "cw-domains",
         }
-        drop(state);
-        self.changed.notify_all();
+    }
+
+    /// What a fault leads to, for the log.
+    fn loss(self) -> &'static str {
+        match self {
+            Source::Networks => "servers that announce themselves are not found",
+            Source::Domains => "servers of the domains are not found",
+        }
+    }
+
+    fn fault(self, known: &mut Snapshot) -> &mut Option<String> {
+        match self {
+            Source::Networks => &mut known.fault,
+            Source::Domains => &mut known.domain_fault,
+        }
     }
 }

@@ -8,22 +8,29 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_managers::{Disbelieved, Finder, HighestTerm, NotLeader, Patience, Refusal, probe};
 use causeway_proto::MANAGER_PORT;
 use causeway_proto::manager::GetManagerRequest;
-use causeway_proto::status::WireError;
+use causeway_proto::status::{TlsFault, WireError};
 use parking_lot::Mutex;
 use tonic::metadata::MetadataMap;
 
 use super::control;
 use super::manager::Conversation;
 use super::retry;
+use super::sought;
 use crate::config::{Address, ServerSettings};
 
 /// Time limit for connecting to one manager of several, and for its answer whether it leads.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Least time for a manager that was just found.
+const LEAST: Duration = Duration::from_millis(500);
+/// Least time for a search, which asks for a second. Without it, nothing is looked for: a lease that is given back at the
+/// program's end is not worth the wait.
+const LOOKED_FOR: Duration = Duration::from_millis(1_500);
 
 /// What the managers of a cluster have answered so far.
 #[derive(Debug, Default)]
@@ -33,7 +40,7 @@ struct Heard {
     leader: Option<usize>,
 }
 
-/// By the managers' addresses. A process knows one cluster, or a few in tests.
+/// By the managers' addresses, or by the name that is looked for. A process knows one cluster, or a few in tests.
 static HEARD: Mutex<BTreeMap<Arc<str>, Heard>> = Mutex::new(BTreeMap::new());
 
 /// The managers of one cluster, as the settings name them.
@@ -111,7 +118,73 @@ pub(super) async fn talk<T, F>(
 where
     F: Future<Output = Result<T, WireError>>,
 {
-    let cluster = Cluster::of(manager);
+    let Some(sought) = &manager.sought else {
+        let limits = Limits {
+            whole: limit,
+            search: limit,
+            each,
+        };
+        return talk_at(manager, Cluster::of(manager), limits, &converse).await;
+    };
+    let begun = Instant::now();
+    let left = || limit.saturating_sub(begun.elapsed());
+    // A manager that was found may be one of several, and another host may have its address by now. So each is asked first
+    // whether it leads.
+    let cluster = || Cluster {
+        addresses: manager.all_addresses().into(),
+        has_several: true,
+    };
+    let mut failed = None;
+    if let Some(known) = sought::known(manager, sought) {
+        // Some of the time is for looking elsewhere.
+        let limits = Limits {
+            whole: limit,
+            search: limit / 2,
+            each,
+        };
+        match talk_at(&known, cluster(), limits, &converse).await {
+            Err(error) if is_of_place(&error) => failed = Some(error),
+            done => return done,
+        }
+        sought::forget(sought);
+    }
+    let for_search = left().saturating_sub(LEAST);
+    if for_search < LOOKED_FOR {
+        return Err(failed.unwrap_or_else(|| WireError::Unreachable {
+            address: manager.all_addresses(),
+            reason: "the device manager is not known yet".to_owned(),
+        }));
+    }
+    let found = sought::find(manager, sought, for_search).await?;
+    let limits = Limits {
+        whole: left(),
+        search: left(),
+        each,
+    };
+    talk_at(&found, cluster(), limits, &converse).await
+}
+
+/// Time limits of a conversation with the manager that leads.
+#[derive(Clone, Copy)]
+struct Limits {
+    whole: Duration,
+    /// For finding the one that leads.
+    search: Duration,
+    /// For the conversation with one of several.
+    each: Duration,
+}
+
+/// Talks to the manager that leads, of those at the addresses of `manager`.
+async fn talk_at<T, F>(
+    manager: &ServerSettings,
+    cluster: Cluster,
+    limits: Limits,
+    converse: &impl Fn(Conversation) -> F,
+) -> Result<T, WireError>
+where
+    F: Future<Output = Result<T, WireError>>,
+{
+    let limit = limits.whole;
     if !cluster.has_several {
         let converse = |_| async {
             let conversation = Conversation::once(manager, &cluster, limit).await?;
@@ -122,9 +195,11 @@ where
     let mut search = Search::new(manager, cluster);
     let talking = async {
         loop {
-            let (number, conversation) = search.find().await?;
+            let found = tokio::time::timeout(limits.search, search.find()).await;
+            let (number, conversation) =
+                found.unwrap_or_else(|_| Err(search.failure(Some(limits.search))))?;
             let address = manager.addresses().nth(number).unwrap_or(&manager.address);
-            match control::within(each, address, converse(conversation)).await {
+            match control::within(limits.each, address, converse(conversation)).await {
                 Err(error) if is_transient(&error) => search.refused(number, error),
                 done => return done,
             }
@@ -144,6 +219,16 @@ fn is_transient(error: &WireError) -> bool {
     )
 }
 
+/// Whether the manager may be at another address than the one that gave this error.
+fn is_of_place(error: &WireError) -> bool {
+    let is_other = match error {
+        WireError::Tls { fault, .. } => *fault != TlsFault::OwnExpired,
+        WireError::Protocol { .. } => true,
+        _ => false,
+    };
+    is_other || is_transient(error)
+}
+
 /// A search for the leader.
 struct Search<'a> {
     manager: &'a ServerSettings,
@@ -155,7 +240,12 @@ impl<'a> Search<'a> {
     fn new(manager: &'a ServerSettings, cluster: Cluster) -> Search<'a> {
         let count = manager.addresses().count();
         Search {
-            finder: Finder::new(count, cluster.leader(), Patience::WhileAnswered),
+            // A manager that was found may have other addresses by now.
+            finder: Finder::new(
+                count,
+                cluster.leader().filter(|leader| *leader < count),
+                Patience::WhileAnswered,
+            ),
             manager,
             cluster,
         }
@@ -266,4 +356,44 @@ fn failed(reason: WireError) -> NotLeader<WireError> {
 fn number_of(manager: &ServerSettings, named: &str) -> Option<usize> {
     let named = Address::with_port(named, MANAGER_PORT).ok()?;
     manager.addresses().position(|address| *address == named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_is_looked_for_elsewhere_unless_it_has_answered_itself() {
+        let (address, reason) = ("mgr1:7078".to_owned(), "played".to_owned());
+        let tls = |fault| WireError::Tls {
+            address: "mgr1:7078".to_owned(),
+            fault,
+            reason: "played".to_owned(),
+        };
+        assert!(is_of_place(&tls(TlsFault::OtherName)) && is_of_place(&tls(TlsFault::OtherCa)));
+        assert!(!is_of_place(&tls(TlsFault::OwnExpired)));
+        assert!(!is_of_place(&WireError::Refused { address, reason }));
+    }
+
+    /// A lease is given back within a second, at the end of a program.
+    #[test]
+    fn without_the_time_for_a_search_nothing_is_looked_for() {
+        let manager = ServerSettings {
+            sought: Some(crate::config::Sought {
+                name: "leader-test".to_owned(),
+                domains: Vec::new(),
+                routed: false,
+            }),
+            ..ServerSettings::at("unknown".parse().unwrap())
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let begun = Instant::now();
+        let reached = runtime.block_on(reach(&manager, Duration::from_secs(1)));
+        let error = reached.unwrap_err().to_string();
+        assert!(error.contains("discover:leader-test"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(1));
+    }
 }

@@ -131,7 +131,7 @@ where
     match asked {
         Ok(told) => told?.map_err(NoLease::Over),
         Err(error) => Err(NoLease::Wire(WireError::Unreachable {
-            address: manager.address.to_string(),
+            address: manager.all_addresses(),
             reason: error.to_string(),
         })),
     }

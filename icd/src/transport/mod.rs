@@ -62,6 +62,7 @@ mod retry;
 mod security;
 pub mod session;
 mod socket;
+mod sought;
 mod standard;
 mod stops;
 mod sys;

@@ -26,15 +26,6 @@ fn send(socket: &UdpSocket, packets: &[Vec<u8>], is_over: &AtomicBool, sent: &At
     }
 }
 
-/// Ends the flood when dropped, so that a failed assertion does not wait for it.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn a_flood_hides_no_node_and_costs_little_memory() {
     own_process!(waits);
@@ -95,4 +86,95 @@ fn a_flood_hides_no_node_and_costs_little_memory() {
         eprintln!("an announcer has had {resident} KiB at most");
         assert!(resident <= 64 << 10, "{resident} KiB");
     }
+}
+
+/// The median time of a command with its finish, over a while.
+fn round_trip(cl: &Fixture, buffer: cl_mem, lasting: Duration) -> Duration {
+    let (begun, mut times) = (Instant::now(), Vec::new());
+    while begun.elapsed() < lasting {
+        let one = Instant::now();
+        let byte = [1u8];
+        ok!(clEnqueueFillBuffer(
+            cl.queue,
+            buffer,
+            byte.as_ptr().cast(),
+            1,
+            0,
+            4096,
+            0,
+            std::ptr::null(),
+            std::ptr::null_mut()
+        ));
+        cl.finish();
+        times.push(one.elapsed());
+    }
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// The announcers that run, whichever they are by now.
+fn announcers_of(daemons: &[Daemon]) -> Vec<u32> {
+    daemons.iter().map(announcer).collect()
+}
+
+/// Prints figures; other machines have others.
+#[test]
+#[ignore = "takes more than a minute and measures, so the machine must be quiet: run by name"]
+fn a_flood_of_a_minute_costs() {
+    const LASTS: Duration = Duration::from_secs(60);
+    own_process!(waits);
+    let Some(network) = network(4) else { return };
+    let certificates = Certificates::new();
+    for name in ["gpu1", "gpu2"] {
+        certificates.node(name);
+    }
+    certificates.configure("", "");
+    let daemons = [("A", 1, "gpu1"), ("B", 2, "gpu2")].map(|(device, number, name)| {
+        announced(network.host(number), device, &certificates.flags(name))
+    });
+    heard(network.host(0), &["gpu1", "gpu2"]);
+    let attacker = network.host(3);
+    let packets: Vec<Vec<u8>> = (0..SERVICES)
+        .map(|number| answer(&format!("x{number}"), &said(3, None), 9, attacker.address()))
+        .collect();
+    let socket = multicaster(attacker);
+    let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let own = || figure_of(std::process::id(), "RssAnon:").expect("procfs");
+    let program = || {
+        assert_eq!(names(), ["A", "B"]);
+        let cl = Fixture::on(devices()[0]);
+        let buffer = cl.buffer(CL_MEM_READ_WRITE, 4096);
+        // Warms up.
+        round_trip(&cl, buffer, Duration::from_secs(2));
+        let quiet = round_trip(&cl, buffer, Duration::from_secs(10));
+        let before = own();
+        std::thread::scope(|scope| {
+            let ends = Ends(&is_over);
+            scope.spawn(|| send(&socket, &packets, &is_over, &sent));
+            let begun = Instant::now();
+            let (mut flooded, mut most, mut of_announcers) = (Vec::new(), 0, 0);
+            while begun.elapsed() < LASTS {
+                flooded.push(round_trip(&cl, buffer, Duration::from_secs(2)));
+                // Asks again: the program reads the flood.
+                assert_eq!(names(), ["A", "B"]);
+                most = most.max(own());
+                for pid in announcers_of(&daemons) {
+                    of_announcers = of_announcers.max(figure_of(pid, "VmHWM:").unwrap_or(0));
+                }
+            }
+            drop(ends);
+            flooded.sort_unstable();
+            let (median, grown) = (flooded[flooded.len() / 2], most.saturating_sub(before));
+            eprintln!(
+                "a command and its finish: quiet {quiet:?}, in the flood {median:?} (x {:.3}); the program has grown by \
+                 {grown} KiB; an announcer has had {of_announcers} KiB at most; {} MB were sent",
+                median.as_secs_f64() / quiet.as_secs_f64(),
+                sent.load(Ordering::Relaxed) / 1_000_000,
+            );
+            assert!(grown <= 8 << 10, "{grown} KiB");
+            assert!(of_announcers <= 64 << 10, "{of_announcers} KiB");
+        });
+        ok!(clReleaseMemObject(buffer));
+    };
+    network.host(0).enter(program).expect("the host's network");
 }

@@ -123,6 +123,34 @@ fn ipv6_link_local_addresses_alone_are_enough() {
 }
 
 #[test]
+fn two_networks_on_one_switch_meet_only_if_the_user_allows_routed_addresses() {
+    let Some(scene) = Scene::new(2, &["gpu1"]) else {
+        return;
+    };
+    let address = scene.host(1).address();
+    for (number, command) in [
+        (1, format!("ip address del {address}/16 dev eth0")),
+        (1, "ip address add 10.88.0.1/24 dev eth0".to_owned()),
+        (1, "ip route add 10.79.0.0/16 dev eth0".to_owned()),
+        (0, "ip route add 10.88.0.0/24 dev eth0".to_owned()),
+    ] {
+        scene.on(number, &command);
+    }
+    let _daemon = announced(scene.host(1), "A", &scene.certificates.flags("gpu1"));
+    let routed = "[discovery]\nrouted = true\n";
+    let program = scene.program(scene.config("routed.toml", "", routed));
+    let listed = Program {
+        awaits: 1,
+        ..program
+    }
+    .run();
+    assert_eq!(listed.later, ["A"], "{}", listed.messages);
+    std::fs::remove_file(scene.memory().path()).expect("it was remembered");
+    let listed = scene.program(scene.config("on_link.toml", "", "")).run();
+    assert!(listed.names.is_empty(), "{listed:?}");
+}
+
+#[test]
 fn behind_the_firewall_of_a_desktop_multicast_is_enough() {
     let Some((scene, _daemons)) = scene() else {
         return;

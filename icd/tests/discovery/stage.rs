@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use causeway::config::ServerSettings;
@@ -164,7 +165,7 @@ pub(crate) fn heard(host: &Host, names: &[&str]) -> Vec<Found> {
     let listen = || {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let mut search = Search::begin(Vec::new()).expect("a socket");
+            let mut search = Search::begin(Vec::new(), false).expect("a socket");
             let until = Instant::now() + Duration::from_millis(700);
             while search.step(until).expect("sockets") != Step::Over {
                 let found = search.found();
@@ -282,15 +283,28 @@ pub(crate) fn multicaster(host: &Host) -> UdpSocket {
     host.enter(open).expect("the host's network")
 }
 
+/// Ends what another thread does when dropped, so that a failed assertion does not wait for it.
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Where answers are multicast.
 pub(crate) const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(224, 0, 0, 251), 5353);
 
-/// Returns how long the records of a TLS stream are, if they are all of the handshake.
+/// Returns the number of handshake records in a TLS stream, which may end with an alert. `None`: it has other records.
 pub(crate) fn records(mut bytes: &[u8]) -> Option<usize> {
     let mut count = 0;
     while let [0x16, _, _, high, low, rest @ ..] = bytes {
         bytes = rest.get(usize::from(u16::from_be_bytes([*high, *low]))..)?;
         count += 1;
+    }
+    // Whoever refuses the other end says so in an alert.
+    if let [0x15, _, _, high, low, rest @ ..] = bytes {
+        bytes = rest.get(usize::from(u16::from_be_bytes([*high, *low]))..)?;
     }
     bytes.is_empty().then_some(count)
 }

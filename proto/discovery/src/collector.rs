@@ -20,7 +20,7 @@ use crate::message::{self, Records};
 pub struct Limits {
     /// Most claims.
     pub instances: usize,
-    /// Most claims to one name.
+    /// Most claims to one name. To the wanted name, each source may make so many ([`Collector::wanted`]).
     pub of_one_name: usize,
     /// Most claims, and most incomplete ones, that packets of one source make.
     pub of_one_source: usize,
@@ -54,8 +54,8 @@ pub struct Place {
     pub interface: u32,
     /// Whether a packet came from this address.
     pub is_source: bool,
-    /// Whether the address is on-link. Others are shown, and not dialled.
-    pub is_on_link: bool,
+    /// Whether the address may be dialled ([`Interfaces::may_dial`]). Others are shown, and not dialled.
+    pub may_be_dialled: bool,
 }
 
 /// A node that was found. Nothing of it is proved.
@@ -80,7 +80,7 @@ pub enum Heard {
     Known,
     /// Nothing about Causeway, or no answer.
     Other,
-    /// The packet was not read, because a limit is reached or because its source is not on-link.
+    /// The packet was not read, because a limit is reached or because its source may not be dialled.
     Refused,
 }
 
@@ -93,6 +93,8 @@ pub struct Collector {
     limits: Limits,
     own_cas: Vec<CaDigest>,
     interfaces: Interfaces,
+    routed: bool,
+    wanted: Option<String>,
     bytes: usize,
     by_source: HashMap<IpAddr, usize>,
     claims: BTreeMap<Key, Found>,
@@ -115,6 +117,8 @@ impl Collector {
             limits,
             own_cas,
             interfaces,
+            routed: false,
+            wanted: None,
             bytes: 0,
             by_source: HashMap::new(),
             claims: BTreeMap::new(),
@@ -122,10 +126,25 @@ impl Collector {
         }
     }
 
+    /// Also takes packets from behind routers, and lets addresses there be dialled, if `routed`.
+    #[must_use]
+    pub fn routed(self, routed: bool) -> Collector {
+        Collector { routed, ..self }
+    }
+
+    /// Keeps claims to this name first, so many of each source. So one stranger cannot hide the service of this name.
+    #[must_use]
+    pub fn wanted(self, name: Option<String>) -> Collector {
+        Collector {
+            wanted: name,
+            ..self
+        }
+    }
+
     /// Takes a packet that came from `source` on the interface with the number `interface`.
     pub fn hear(&mut self, packet: &[u8], source: SocketAddr, interface: u32) -> Heard {
         let source = source.ip();
-        if !self.interfaces.are_on_link(source) || !self.has_room(packet.len(), source) {
+        if !self.interfaces.may_dial(source, self.routed) || !self.has_room(packet.len(), source) {
             return Heard::Refused;
         }
         let Some(records) = message::read(packet) else {
@@ -243,7 +262,8 @@ impl Collector {
         let key = (found.name.clone(), said.id, said.run, found.port);
         let is_known = self.claims.contains_key(&key);
         if !is_known
-            && (self.claims_of(source) >= self.limits.of_one_source || !self.make_room(&found))
+            && (self.claims_of(source) >= self.limits.of_one_source
+                || !self.make_room(&found, source))
         {
             return false;
         }
@@ -251,7 +271,7 @@ impl Collector {
             address,
             interface,
             is_source: address == source,
-            is_on_link: self.interfaces.are_on_link(address),
+            may_be_dialled: self.interfaces.may_dial(address, self.routed),
         };
         let others = records.addresses.get(host).into_iter().flatten();
         let mut places = vec![place(source)];
@@ -266,18 +286,18 @@ impl Collector {
     }
 
     fn claims_of(&self, source: IpAddr) -> usize {
-        let is_of_source = |place: &Place| place.is_source && place.address == source;
         let claims = self.claims.values();
-        claims
-            .filter(|of| of.places.iter().any(is_of_source))
-            .count()
+        claims.filter(|of| of.is_from(source)).count()
     }
 
-    /// Makes room for a claim: removes one with another CA if this one has the client's own. Returns whether there is
-    /// room.
-    fn make_room(&mut self, found: &Found) -> bool {
-        let of_name = |key: &Key| key.0 == found.name;
-        let same = self.claims.keys().filter(|key| of_name(key)).count();
+    /// Makes room for a claim: removes one with another CA, or beside the wanted name, if this one has the client's own CA.
+    /// Returns whether there is room.
+    fn make_room(&mut self, found: &Found, source: IpAddr) -> bool {
+        let is_wanted = self.wanted.as_ref() == Some(&found.name);
+        let of_name =
+            |key: &Key, of: &Found| key.0 == found.name && (!is_wanted || of.is_from(source));
+        let same = self.claims.iter().filter(|(key, of)| of_name(key, of));
+        let same = same.count();
         let is_name_full = same >= self.limits.of_one_name;
         if !is_name_full && self.claims.len() < self.limits.instances {
             return true;
@@ -285,7 +305,11 @@ impl Collector {
         if !self.is_own(found) {
             return false;
         }
-        let may_go = |key: &Key, of: &Found| (!is_name_full || of_name(key)) && !self.is_own(of);
+        let is_worse = |key: &Key, of: &Found| {
+            !self.is_own(of) || (is_wanted && !is_name_full && key.0 != found.name)
+        };
+        let may_go =
+            |key: &Key, of: &Found| (!is_name_full || of_name(key, of)) && is_worse(key, of);
         let mut others = self.claims.iter().rev();
         let victim = others.find(|(key, of)| may_go(key, of));
         let Some(victim) = victim.map(|(key, _)| key.clone()) else {
@@ -301,7 +325,32 @@ impl Collector {
 }
 
 impl Found {
-    /// Takes an address. Those that packets came from are first, then those that are on-link. Returns whether the
+    /// The hosts to dial, as addresses are written: IPv6 and IPv4 by turns, each in the order in which they were found. A
+    /// link-local one carries the interface on which it was heard.
+    #[must_use]
+    pub fn hosts(&self, interfaces: &Interfaces) -> Vec<String> {
+        let usable = self.places.iter().filter(|of| of.may_be_dialled);
+        let (six, four): (Vec<&Place>, Vec<&Place>) = usable.partition(|of| of.address.is_ipv6());
+        let turns = six.len().max(four.len());
+        let by_turns = (0..turns).flat_map(|turn| [six.get(turn), four.get(turn)]);
+        let hosts = by_turns.flatten().filter_map(|place| match place.address {
+            IpAddr::V4(v4) => Some(v4.to_string()),
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+                let name = interfaces.name(place.interface)?;
+                Some(format!("[{v6}%{name}]"))
+            }
+            IpAddr::V6(v6) => Some(format!("[{v6}]")),
+        });
+        hosts.collect()
+    }
+
+    /// Whether a packet with this claim came from this address.
+    fn is_from(&self, source: IpAddr) -> bool {
+        let mut places = self.places.iter();
+        places.any(|place| place.is_source && place.address == source)
+    }
+
+    /// Takes an address. Those that packets came from are first, then those that may be dialled. Returns whether the
     /// address is new.
     fn take(&mut self, place: Place, most: usize) -> bool {
         let is_same = |of: &Place| {
@@ -322,7 +371,7 @@ impl Found {
     fn sort(&mut self) {
         // Stable, so that addresses keep the announced order.
         self.places
-            .sort_by_key(|of| (!of.is_source, !of.is_on_link));
+            .sort_by_key(|of| (!of.is_source, !of.may_be_dialled));
     }
 }
 

@@ -119,7 +119,7 @@ fn an_answer_is_a_node_with_the_addresses_that_may_be_dialled() {
     assert_eq!(found[0].announcement, gpu.announcement());
     let places = found[0].places.iter();
     let dialled = places
-        .filter(|of| of.is_on_link)
+        .filter(|of| of.may_be_dialled)
         .map(|of| of.address.to_string());
     assert_eq!(
         dialled.collect::<Vec<_>>(),
@@ -177,6 +177,42 @@ fn claims_to_one_name_stand_side_by_side_and_none_changes_another() {
         (4, 1, 21),
         "a stranger made room"
     );
+}
+
+#[test]
+fn a_stranger_with_the_same_ca_cannot_hide_the_wanted_name() {
+    let claim = |id: u8| {
+        let said = Said {
+            ca: Some(OWN_CA),
+            ..said("mgr1", id)
+        };
+        said.packet()
+    };
+    let after_a_stranger = |wanted: Option<&str>| {
+        let limits = Limits {
+            instances: 8,
+            ..Limits::default()
+        };
+        let mut collector = collector(limits).wanted(wanted.map(str::to_owned));
+        for id in 10..20 {
+            collector.hear(&claim(id), source(9), 2);
+        }
+        // Other names with the CA fill the rest.
+        for id in 20..30 {
+            let other = Said {
+                ca: Some(OWN_CA),
+                ..said(&format!("other{id}"), id)
+            };
+            collector.hear(&other.packet(), source(8), 2);
+        }
+        collector.hear(&claim(1), source(1), 2);
+        let found = collector.found();
+        let of_name = found.iter().filter(|of| of.name == "mgr1");
+        let ids: Vec<u8> = of_name.map(|of| of.announcement.id[0]).collect();
+        (ids, found.len())
+    };
+    assert_eq!(after_a_stranger(Some("mgr1")), (vec![1, 10, 11, 12, 13], 8));
+    assert_eq!(after_a_stranger(None), (vec![10, 11, 12, 13], 8));
 }
 
 #[test]
@@ -295,4 +331,23 @@ proptest! {
         let kept = found.iter().find(is_it).map(|of| of.places.contains(&before[0].places[0]));
         prop_assert_eq!(kept, Some(true));
     }
+}
+
+#[test]
+fn behind_routers_nodes_are_heard_and_dialled_only_if_the_user_wants_that() {
+    let mut far = said("gpu1", 1);
+    far.addresses = ["192.0.2.7", "127.0.0.1", "224.0.0.1"]
+        .map(|of| of.parse().unwrap())
+        .to_vec();
+    let from = "192.0.2.7:5353".parse().unwrap();
+    let mut near = collector(Limits::default());
+    assert_eq!(near.hear(&far.packet(), from, 2), Heard::Refused);
+    let mut routed = collector(Limits::default()).routed(true);
+    assert_eq!(routed.hear(&far.packet(), from, 2), Heard::New);
+    let places = routed.found().remove(0).places;
+    let dialled: Vec<String> = (places.iter())
+        .filter(|of| of.may_be_dialled)
+        .map(|of| of.address.to_string())
+        .collect();
+    assert_eq!(dialled, ["192.0.2.7"]);
 }

@@ -299,7 +299,7 @@ fn found(name: &str, records: &Records) -> Option<Found> {
         address: *address,
         interface: 0,
         is_source: false,
-        is_on_link: !is_special(*address),
+        may_be_dialled: !is_special(*address),
     };
     let places = addresses.iter().take(MOST_ADDRESSES).map(place).collect();
     (*port != 0).then(|| Found {

@@ -93,7 +93,7 @@ fn a_node_is_found_by_the_records_of_its_domain() {
     assert_eq!((found[0].name.as_str(), found[0].port), ("gpu1", 7079));
     assert_eq!(found[0].announcement.run, [0; 8], "a record cannot know it");
     let places: Vec<_> = (found[0].places.iter())
-        .map(|place| (place.address.to_string(), place.is_on_link))
+        .map(|place| (place.address.to_string(), place.may_be_dialled))
         .collect();
     assert_eq!(
         places,

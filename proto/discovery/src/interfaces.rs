@@ -59,6 +59,13 @@ impl Interfaces {
         }
     }
 
+    /// Whether hosts at this address may be dialled: those that are on-link, and with `routed` those behind routers too.
+    #[must_use]
+    pub fn may_dial(&self, address: IpAddr, routed: bool) -> bool {
+        let is_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        self.are_on_link(address) || (routed && !is_local && !is_special(address))
+    }
+
     /// Returns the name of the interface with this number.
     #[must_use]
     pub fn name(&self, index: u32) -> Option<&str> {
@@ -148,6 +155,23 @@ mod tests {
                 expected,
                 "{address}"
             );
+        }
+    }
+
+    #[test]
+    fn behind_routers_only_other_hosts_may_be_dialled() {
+        let all = interfaces(&[("10.1.2.3", 16)]);
+        for (address, routed, expected) in [
+            ("10.1.0.1", false, true),
+            ("10.2.0.1", false, false),
+            ("10.2.0.1", true, true),
+            ("127.0.0.1", true, false),
+            ("::ffff:127.0.0.1", true, false),
+            ("224.0.0.251", true, false),
+            ("fe80::1", true, false),
+        ] {
+            let may = all.may_dial(address.parse().unwrap(), routed);
+            assert_eq!(may, expected, "{address} {routed}");
         }
     }
 

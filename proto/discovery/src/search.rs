@@ -77,11 +77,11 @@ struct Asking {
 }
 
 impl Search {
-    /// Asks on all interfaces. Claims with one of these CAs are kept first.
+    /// Asks on all interfaces. Claims with one of these CAs are kept first. `routed`: see [`Collector::routed`].
     ///
     /// # Errors
     /// [`NoSearch`].
-    pub fn begin(own_cas: Vec<CaDigest>) -> Result<Search, NoSearch> {
+    pub fn begin(own_cas: Vec<CaDigest>, routed: bool) -> Result<Search, NoSearch> {
         let interfaces = Interfaces::of_host().map_err(NoSearch::Interfaces)?;
         let mut first_error = None;
         let (mut sockets, mut has_shared_port) = (Vec::new(), false);
@@ -98,7 +98,7 @@ impl Search {
         }
         let asked = Instant::now();
         let mut search = Search {
-            collector: Collector::new(Limits::default(), own_cas, interfaces),
+            collector: Collector::new(Limits::default(), own_cas, interfaces).routed(routed),
             sockets,
             repeat_at: Some(asked + REPEATED_AFTER),
             asked,
@@ -108,6 +108,15 @@ impl Search {
         match search.ask() {
             Ok(()) => Ok(search),
             Err(error) => Err(NoSearch::NoInterface(first_error.or(error))),
+        }
+    }
+
+    /// Keeps claims to this name first: see [`Collector::wanted`].
+    #[must_use]
+    pub fn wanted(self, name: Option<String>) -> Search {
+        Search {
+            collector: self.collector.wanted(name),
+            ..self
         }
     }
 

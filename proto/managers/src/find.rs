@@ -7,6 +7,7 @@
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -28,6 +29,8 @@ pub enum Patience {
     Forever,
     /// Until every manager was asked and none has answered.
     WhileAnswered,
+    /// As `WhileAnswered`, and at most for this time: the leader may be a manager that is not among those asked.
+    Brief(Duration),
 }
 
 /// A search for the leader, with the last reason of each manager.
@@ -105,9 +108,12 @@ impl<E> Finder<E> {
     }
 
     fn is_hopeless(&self) -> bool {
-        self.patience == Patience::WhileAnswered
-            && self.search.is_leaderless()
-            && !self.search.is_answered()
+        let is_over = match self.patience {
+            Patience::Forever => false,
+            Patience::WhileAnswered => !self.search.is_answered(),
+            Patience::Brief(limit) => !self.search.is_answered() || self.began.elapsed() >= limit,
+        };
+        is_over && self.search.is_leaderless()
     }
 }
 
@@ -141,6 +147,14 @@ mod tests {
 
     /// Lets managers play these parts. Returns the leader, and the order in which they were asked.
     fn run(parts: &[Plays], hinted: Option<usize>) -> (Option<usize>, Vec<usize>) {
+        run_with(parts, hinted, Patience::WhileAnswered)
+    }
+
+    fn run_with(
+        parts: &[Plays],
+        hinted: Option<usize>,
+        patience: Patience,
+    ) -> (Option<usize>, Vec<usize>) {
         let asked = RefCell::new(Vec::new());
         let ask = |number: usize| {
             asked.borrow_mut().push(number);
@@ -160,7 +174,7 @@ mod tests {
             .enable_time()
             .build()
             .unwrap();
-        let mut finder = Finder::new(parts.len(), hinted, Patience::WhileAnswered);
+        let mut finder = Finder::new(parts.len(), hinted, patience);
         let found = runtime.block_on(finder.find(ask));
         (found.map(|(number, ())| number), asked.into_inner())
     }
@@ -210,6 +224,17 @@ mod tests {
     fn the_leader_that_a_standby_names_is_asked_next() {
         let parts = [Plays::StandsBy(Some(2)), Plays::Hangs, Plays::Leads];
         assert_eq!(run(&parts, None), (Some(2), vec![0, 2]));
+    }
+
+    #[test]
+    fn a_brief_search_ends_although_standbys_answer() {
+        let brief = Patience::Brief(Duration::from_millis(300));
+        let parts = [Plays::StandsBy(None), Plays::StandsBy(Some(0))];
+        let (found, asked) = run_with(&parts, None, brief);
+        assert_eq!(found, None);
+        assert!(asked.len() > 2, "standbys are asked again: {asked:?}");
+        let (found, _) = run_with(&[Plays::StandsBy(Some(1)), Plays::Leads], None, brief);
+        assert_eq!(found, Some(1));
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn term_of(metadata: &MetadataMap) -> Option<Term> {
     Term::parse(text(metadata, metadata::TERM)?)
 }
 
-fn cluster_of(metadata: &MetadataMap) -> Option<ClusterId> {
+pub(crate) fn cluster_of(metadata: &MetadataMap) -> Option<ClusterId> {
     ClusterId::parse(text(metadata, metadata::CLUSTER)?)
 }
 

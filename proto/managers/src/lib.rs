@@ -4,7 +4,8 @@
 //! - [`highest`]: the highest term that was met, and the cluster; pure;
 //! - [`search`]: which manager is asked next, and when; pure;
 //! - [`probe`]: asks one manager over a connection whether it leads;
-//! - [`find`]: runs a search over probes.
+//! - [`find`]: runs a search over probes;
+//! - [`sought`]: which announced addresses lead to the manager of a name.
 //!
 //! This crate opens no connection and knows no configuration: the caller says how each manager is reached.
 //! Invariant: an answer with a lower term than the highest known one, or of another cluster, is never
@@ -15,6 +16,7 @@ pub mod find;
 pub mod highest;
 pub mod probe;
 pub mod search;
+pub mod sought;
 
 pub use find::{Finder, NotLeader, Patience};
 pub use highest::{Disbelieved, HighestTerm};

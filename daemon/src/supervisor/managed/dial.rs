@@ -81,7 +81,7 @@ pub(super) async fn dial(
         match tls {
             None => channel_over(socket).await,
             Some(tls) => {
-                let handshake = tls.handshake(&address.host)?;
+                let handshake = tls.handshake(address.certified())?;
                 channel_over(secure(handshake, socket, &[]).await?).await
             }
         }
@@ -175,6 +175,7 @@ mod tests {
         let address = ManagerAddress {
             host: "127.0.0.1".to_owned(),
             port: listener.local_addr().unwrap().port(),
+            name: None,
         };
         let (ca, other) = (
             write(folder.path(), "ca", &ca).0,
@@ -208,6 +209,7 @@ mod tests {
         let address = ManagerAddress {
             host: "127.0.0.1".to_owned(),
             port: listener.local_addr().unwrap().port(),
+            name: None,
         };
         let serving = tokio::spawn(async move {
             let (socket, _) = listener.accept().await.unwrap();

@@ -1,4 +1,4 @@
-//! Finds the device manager that leads, among the configured ones, and logs why the others do not.
+//! Finds the device manager that leads, among the configured or found ones, and logs why the others do not.
 //!
 //! A single manager is not asked in advance. This module takes no part in what follows on the connection.
 //! Invariant: each new reason of a manager is logged once, and after that at most every [`REPEAT_AFTER`].
@@ -14,18 +14,33 @@ use tonic::transport::Channel;
 use super::Managed;
 use super::dial;
 use super::link::Parted;
+use super::sought;
 use crate::config::ManagerAddress;
+use crate::supervisor::process::Processes;
 
 /// Time limit for a manager's answer whether it leads.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
 /// After this time, the same reason is logged again.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
 
+/// Range of the pause before the manager is looked for again, because none of its addresses has worked. Each search asks
+/// everybody, so the pause is doubled until a manager welcomes the node.
+const AGAIN_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// After this time in which only standbys have answered, the manager is looked for again: another one may lead by then.
+const STANDBYS_ONLY: Duration = Duration::from_secs(3);
+/// Pause before a manager that was not found is looked for again.
+const LOOKED_FOR_AFTER: Duration = Duration::from_secs(5);
+
 /// A search for the manager that leads.
 pub(super) struct Search<'a> {
     managed: &'a Managed,
+    processes: &'a Processes,
+    /// The configured addresses, or those that were found.
+    addresses: Vec<ManagerAddress>,
     finder: Finder<String>,
     said: Mutex<Vec<Option<Said>>>,
+    /// The next pause before the manager is looked for again.
+    pause: Duration,
 }
 
 /// The reason of a manager that was logged last.
@@ -35,50 +50,121 @@ struct Said {
 }
 
 impl<'a> Search<'a> {
-    /// Begins a search, with the manager that led last.
-    pub(super) fn new(managed: &'a Managed, leader: Option<usize>) -> Search<'a> {
-        let count = managed.0.settings.addresses.len();
+    /// Begins a search among these addresses, with the manager that led last. A manager that is found by its name may have
+    /// none yet.
+    pub(super) fn new(
+        managed: &'a Managed,
+        processes: &'a Processes,
+        addresses: Vec<ManagerAddress>,
+        leader: Option<usize>,
+    ) -> Search<'a> {
+        let count = addresses.len();
+        // A manager that was found may be elsewhere by now, so the search ends if nobody leads.
+        let patience = match managed.0.settings.sought.is_some() {
+            true => Patience::Brief(STANDBYS_ONLY),
+            false => Patience::Forever,
+        };
         Search {
             managed,
-            finder: Finder::new(count, leader, Patience::Forever),
+            processes,
+            addresses,
+            finder: Finder::new(count, leader.filter(|leader| *leader < count), patience),
             said: Mutex::new((0..count).map(|_| None).collect()),
+            pause: AGAIN_AFTER.0,
         }
     }
 
-    /// Waits until a manager leads. Returns its number among the configured addresses, and a connection.
+    /// The addresses among which the search is.
+    pub(super) fn addresses(&self) -> &[ManagerAddress] {
+        &self.addresses
+    }
+
+    /// Waits until a manager leads. Returns its number among the addresses, and a connection.
     pub(super) async fn find(&mut self) -> (usize, Channel) {
-        let (managed, said) = (self.managed, &self.said);
-        let ask = |number: usize| async move {
-            reach(managed, number).await.map_err(|parted| {
-                tell(
-                    &managed.0.settings.addresses[number],
-                    &mut said.lock()[number],
-                    &parted,
-                );
-                not_leader(managed, parted)
-            })
-        };
         loop {
+            if self.addresses.is_empty() {
+                self.look().await;
+            }
+            let (managed, addresses, said) = (self.managed, &self.addresses, &self.said);
+            let ask = |number: usize| async move {
+                reach(managed, addresses, number).await.map_err(|parted| {
+                    tell(&addresses[number], &mut said.lock()[number], &parted);
+                    not_leader(addresses, parted)
+                })
+            };
             if let Some(found) = self.finder.find(ask).await {
                 return found;
+            }
+            if managed.0.settings.sought.is_some() {
+                // A manager that refuses this node is found again at once.
+                tokio::time::sleep(self.next_pause()).await;
+                self.look().await;
             }
         }
     }
 
+    /// Waits until the manager is found, and begins anew among its addresses. Reasons that were logged stay known.
+    async fn look(&mut self) {
+        let addresses = look(self.managed, self.processes).await;
+        let is_same = addresses == self.addresses;
+        let begun = Search::new(self.managed, self.processes, addresses, None);
+        let earlier = std::mem::replace(self, begun);
+        self.pause = earlier.pause;
+        if is_same {
+            self.said = earlier.said;
+        }
+    }
+
+    /// The pause before the manager is looked for again. Between two leaders it is short.
+    fn next_pause(&mut self) -> Duration {
+        if self.finder.search().is_answered() {
+            return AGAIN_AFTER.0;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(AGAIN_AFTER.1);
+        pause.mul_f64(rand::random_range(0.5..1.0))
+    }
+
     /// Notes that the node could not join the manager, although it was found.
     pub(super) fn refused(&mut self, number: usize, parted: Parted) {
-        let address = &self.managed.0.settings.addresses[number];
+        let address = &self.addresses[number];
         tell(address, &mut self.said.lock()[number], &parted);
-        let not = not_leader(self.managed, parted);
+        let not = not_leader(&self.addresses, parted);
         self.finder.refused(number, not);
     }
 }
 
+/// Waits until the manager that the settings name is found. Each new reason why not is logged once.
+async fn look(managed: &Managed, processes: &Processes) -> Vec<ManagerAddress> {
+    let Some(wanted) = &managed.0.settings.sought else {
+        // Settings without a name have addresses.
+        return std::future::pending().await;
+    };
+    let mut known = String::new();
+    loop {
+        match sought::find(managed, processes, wanted).await {
+            Ok(addresses) => return addresses,
+            Err(error) => {
+                let reason = error.to_string();
+                if reason != known {
+                    tracing::warn!(name = wanted.name, %reason, "cannot find the device manager; retrying");
+                    known = reason;
+                }
+            }
+        }
+        tokio::time::sleep(LOOKED_FOR_AFTER).await;
+    }
+}
+
 /// Connects to a manager. If there are several, asks whether it leads.
-async fn reach(managed: &Managed, number: usize) -> Result<Channel, Parted> {
+async fn reach(
+    managed: &Managed,
+    addresses: &[ManagerAddress],
+    number: usize,
+) -> Result<Channel, Parted> {
     let settings = &managed.0.settings;
-    let channel = dial::dial(&settings.addresses[number], settings.tls.as_ref()).await?;
-    if settings.addresses.len() == 1 {
+    let channel = dial::dial(&addresses[number], settings.tls.as_ref()).await?;
+    if addresses.len() == 1 {
         return Ok(channel);
     }
     let mut request = tonic::Request::new(GetManagerRequest {});
@@ -92,11 +178,11 @@ async fn reach(managed: &Managed, number: usize) -> Result<Channel, Parted> {
 }
 
 /// What the search makes of a manager that the node could not join.
-fn not_leader(managed: &Managed, parted: Parted) -> NotLeader<String> {
+fn not_leader(addresses: &[ManagerAddress], parted: Parted) -> NotLeader<String> {
     let refusal = match &parted {
         Parted::NotLeading(status) => {
             let named = causeway_managers::highest::leader_of(status.metadata());
-            Refusal::NotLeading(named.and_then(|named| number_of(managed, named)))
+            Refusal::NotLeading(named.and_then(|named| number_of(addresses, named)))
         }
         Parted::Disbelieved(Disbelieved::LowerTerm { .. }) => Refusal::NotLeading(None),
         _ => Refusal::Failed,
@@ -105,11 +191,10 @@ fn not_leader(managed: &Managed, parted: Parted) -> NotLeader<String> {
     NotLeader { refusal, reason }
 }
 
-/// The number of the manager at this address. A manager that is not configured gets no token.
-fn number_of(managed: &Managed, named: &str) -> Option<usize> {
+/// The number of the manager at this address. A manager that is neither configured nor found gets no token.
+fn number_of(addresses: &[ManagerAddress], named: &str) -> Option<usize> {
     let named = ManagerAddress::parse(named)?;
-    let mut addresses = managed.0.settings.addresses.iter();
-    addresses.position(|address| *address == named)
+    addresses.iter().position(|address| address.is_at(&named))
 }
 
 fn tell(manager: &ManagerAddress, said: &mut Option<Said>, parted: &Parted) {

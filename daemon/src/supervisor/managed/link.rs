@@ -38,6 +38,7 @@ use super::{Managed, leader, offer, reach};
 use crate::config::ManagerAddress;
 use crate::supervisor::description::Description;
 use crate::supervisor::inventory::Known;
+use crate::supervisor::process::Processes;
 use crate::supervisor::readiness::Readiness;
 
 /// Time limit for the manager's answer to a hello. The manager may wait for its disk.
@@ -144,16 +145,18 @@ pub(in crate::supervisor) async fn join(
     description: Arc<Description>,
     readiness: Arc<Readiness>,
     managed: Managed,
+    processes: Processes,
 ) {
-    tell_reach(&description, &managed.0.settings.addresses);
+    let mut addresses = managed.0.settings.addresses.clone();
+    tell_reach(&description, &addresses);
     let mut leader = None;
     loop {
         // A search ends with a welcome, so its pauses begin anew when a connection that was welcomed breaks.
-        let mut search = leader::Search::new(&managed, leader);
+        let mut search = leader::Search::new(&managed, &processes, addresses, leader);
         let mut welcomed = false;
         while !welcomed {
             let (number, channel) = search.find().await;
-            let address = &managed.0.settings.addresses[number];
+            let address = &search.addresses()[number].clone();
             let link = Link {
                 description: &description,
                 readiness: &readiness,
@@ -174,6 +177,7 @@ pub(in crate::supervisor) async fn join(
                 search.refused(number, parted);
             }
         }
+        addresses = search.addresses().to_vec();
         // All daemons of a cluster lose their manager at the same moment. The random factor keeps them from
         // returning all at once.
         tokio::time::sleep(PAUSE.mul_f64(rand::random_range(0.5..1.0))).await;
@@ -201,7 +205,7 @@ fn tell_reach(description: &Description, managers: &[ManagerAddress]) {
         addresses = told.join(", "),
         "addresses of this node for the device manager's users"
     );
-    let is_near = managers.iter().all(ManagerAddress::is_loopback);
+    let is_near = !managers.is_empty() && managers.iter().all(ManagerAddress::is_loopback);
     for hindrance in reach::hindrances(&node(description), &told, is_near) {
         tracing::warn!(cure = hindrance.cure, "UNREACHABLE: {}", hindrance.problem);
     }

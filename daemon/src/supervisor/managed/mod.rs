@@ -5,7 +5,7 @@
 //! - [`reach`]: the addresses at which users are told to reach the node, pure;
 //! - [`moving`]: takes sessions to other nodes, and from them;
 //! - [`link`]: the connection to the manager, re-established forever; [`leader`]: which of several managers
-//!   it leads to; [`dial`]: one connection.
+//!   it leads to; [`sought`]: finds one by its name; [`dial`]: one connection.
 //!
 //! This module takes no decision that is the manager's, and sends it no requests. The table of grants alone
 //! decides whether a signed lease is admitted. The node continues to serve while the manager is away, as
@@ -21,6 +21,7 @@ mod moving;
 mod name;
 mod offer;
 mod reach;
+mod sought;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};

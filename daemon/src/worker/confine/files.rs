@@ -22,8 +22,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use causeway_confine::WANTED;
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, PathBeneath, PathFd,
+    Access, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, PathBeneath, PathFd,
     RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
     Scope, path_beneath_rules,
 };
@@ -31,10 +32,6 @@ use landlock::{
 use crate::build_cache::pocl;
 use crate::confinement::Sandbox;
 use crate::driver_files;
-
-/// The Landlock version that is requested, which includes signals and device calls. An older
-/// kernel enforces less.
-const WANTED: ABI = ABI::V6;
 
 /// Prefixes under which systems install programs for all users.
 const PREFIXES: [&str; 3] = ["/", "/usr", "/usr/local"];

@@ -3,26 +3,24 @@
 //! A kernel may break out of its driver, so a worker must be treated as if an attacker controlled it. The
 //! steps have a fixed order, because a later step removes what an earlier one needs: capabilities and the
 //! user, privileges that a program could gain, files and ports ([`files`], Landlock), and system calls
-//! ([`calls`], seccomp). Processes that a driver starts, such as PoCL's linker, inherit everything.
+//! ([`causeway_confine::calls`], seccomp). Processes that a driver starts, such as PoCL's linker, inherit everything.
 //! Nothing can be undone.
 //!
 //! The supervisor makes the decisions, in its [`Plan`]. Invariant: this runs while the process has one
 //! thread. The kernel confines single threads, and later threads inherit the confinement.
 #![forbid(unsafe_code)]
 
-mod calls;
 mod files;
 
-use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use rustix::process::{DumpableBehavior, Gid, Resource, Rlimit, Signal, Uid};
-use rustix::thread::{self, CapabilitySet, CapabilitySets};
+use causeway_confine::{
+    calls, close, drop_bounds, drop_capabilities, take_channel, yield_memory_first,
+};
+use rustix::process::{Gid, Resource, Rlimit, Uid};
+use rustix::thread;
 
 use crate::confinement::{BadPlan, Identity, Plan};
-
-/// Number of capabilities to drop: those that the kernel has, with room for later ones.
-const CAPABILITIES: u32 = 64;
 
 /// Why a worker cannot be confined as planned. It then does not start.
 #[derive(Debug, thiserror::Error)]
@@ -53,12 +51,8 @@ pub(super) enum NotConfined {
 /// socket is then closed, and the worker ends.
 fn confine() -> Result<Vec<String>, NotConfined> {
     let plan = Plan::inherited()?;
-    // When memory runs out, the kernel should kill a session before the daemon. Not every
-    // kernel permits this setting.
-    let _ = std::fs::OpenOptions::new()
-        .write(true)
-        .open("/proc/self/oom_score_adj")
-        .and_then(|mut file| file.write_all(b"500"));
+    // When memory runs out, the kernel should kill a session before the daemon.
+    yield_memory_first();
     drop_bounds();
     if let Some(user) = &plan.user {
         become_user(user).map_err(|error| NotConfined::User(user.uid, error))?;
@@ -74,26 +68,6 @@ fn confine() -> Result<Vec<String>, NotConfined> {
     Ok(lacking)
 }
 
-/// Ties the process's life to the supervisor's. Denies new privileges to programs that it runs, and
-/// access to its memory to other processes.
-fn close() -> std::io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    thread::set_no_new_privs(true)?;
-    Ok(rustix::process::set_dumpable_behavior(
-        DumpableBehavior::NotDumpable,
-    )?)
-}
-
-/// Removes all capabilities from the bounding set, so that no program run by this process can regain one.
-/// This needs a privilege; without it, `no_new_privs` has the same effect.
-fn drop_bounds() {
-    for number in 0..CAPABILITIES {
-        let _ = thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(
-            1 << number,
-        ));
-    }
-}
-
 fn become_user(user: &Identity) -> std::io::Result<()> {
     let gid = Gid::from_raw(user.gid);
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
@@ -105,38 +79,7 @@ fn become_user(user: &Identity) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Drops all capabilities. Root without capabilities is an ordinary user, except that it owns root's files.
-fn drop_capabilities() -> std::io::Result<()> {
-    // Kernels without ambient capabilities have none to clear.
-    let _ = thread::clear_ambient_capability_set();
-    let none = CapabilitySet::empty();
-    thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: none,
-            permitted: none,
-            inheritable: none,
-        },
-    )?;
-    Ok(())
-}
-
-/// Limits the process's own memory to `bytes`; 0 means no limit.
-///
-/// The limit is on writable memory (`RLIMIT_DATA`), because drivers reserve far more address
-/// space than they use.
-pub(super) fn limit_memory(bytes: u64) -> std::io::Result<()> {
-    if bytes > 0 {
-        let limit = Rlimit {
-            current: Some(bytes),
-            maximum: Some(bytes),
-        };
-        rustix::process::setrlimit(Resource::Data, limit)?;
-    }
-    Ok(())
-}
-
-/// As [`limit_memory`], for a host, which raises the limit with each further session.
+/// As [`causeway_confine::limit_memory`], for a host, which raises the limit with each further session.
 pub(super) fn limit_host_memory(bytes: u64) -> std::io::Result<()> {
     let maximum = rustix::process::getrlimit(Resource::Data).maximum;
     let limit = Rlimit {
@@ -176,12 +119,4 @@ pub(super) fn begin(process: &str) -> Option<(OwnedFd, Vec<String>)> {
     begun()
         .inspect_err(|error| tracing::error!(%error, "{process} cannot start"))
         .ok()
-}
-
-/// Takes the socket to the supervisor from descriptor 0, and puts `/dev/null` there.
-fn take_channel() -> std::io::Result<OwnedFd> {
-    let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let null = std::fs::File::open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    Ok(channel)
 }

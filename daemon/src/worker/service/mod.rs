@@ -200,7 +200,7 @@ impl Threads {
 
     fn limit_memory(&self, bytes: u64) -> io::Result<()> {
         match &self.host {
-            None => confine::limit_memory(bytes),
+            None => causeway_confine::limit_memory(bytes),
             Some((_, room)) => room.limit_memory(bytes),
         }
     }

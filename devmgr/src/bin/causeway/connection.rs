@@ -97,7 +97,8 @@ fn configured(context: &Context) -> Result<ServerSettings, Failure> {
         |problem| format!("the configured device manager cannot be used: {problem}"),
     );
     Err(Failure::new(what).cure(
-        "name it with --manager HOST[:PORT], CAUSEWAY_MANAGER, or address in [manager] of servers.toml",
+        "name it with --manager HOST[:PORT], CAUSEWAY_MANAGER, or address in [manager] of servers.toml; discover:NAME \
+         finds one that announces itself",
     ))
 }
 
@@ -133,7 +134,8 @@ impl Connection {
             address: conversation.address().to_owned(),
             conversation,
             certificate: manager.tls.certificate.clone(),
-            has_several: !manager.further.is_empty(),
+            // Of managers that announce themselves, another one may be found.
+            has_several: !manager.further.is_empty() || manager.sought.is_some(),
         }
     }
 

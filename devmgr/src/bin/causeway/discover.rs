@@ -283,7 +283,7 @@ fn addresses(
                 .any(|of| of.host_without_zone() == place.address.to_string())
         });
         if !is_shown {
-            let problem = match place.is_on_link {
+            let problem = match place.may_be_dialled {
                 false => "not on a network of this host",
                 true => "not dialled",
             };

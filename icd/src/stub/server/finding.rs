@@ -49,6 +49,13 @@ pub(in crate::stub) struct Finding {
     failed: Mutex<HashMap<Claim, Failed>>,
     /// The nodes that were remembered when the first call asked for them.
     remembered: OnceLock<Vec<RememberedNode>>,
+    remembering: Arc<Remembering>,
+}
+
+/// Writes the nodes that are used into the user's file.
+#[derive(Debug)]
+struct Remembering {
+    memory: Option<NodeMemory>,
     /// Whether it has been logged that the file cannot be written.
     has_failed_to_write: AtomicBool,
     /// Used nodes that are not in the file yet, because other programs write it.
@@ -91,8 +98,7 @@ impl Finding {
             is_following: Arc::default(),
             failed: Mutex::default(),
             remembered: OnceLock::new(),
-            has_failed_to_write: AtomicBool::new(false),
-            pending: Mutex::default(),
+            remembering: Arc::new(Remembering::new(settings.discovery.memory.clone())),
         }
     }
 
@@ -143,27 +149,7 @@ impl Finding {
     /// Remembers nodes that are used: their names, uuids and addresses. If other programs write the file, the next call tries
     /// it again.
     pub(in crate::stub) fn remember(&self, used: Vec<RememberedNode>) {
-        let Some(memory) = &self.settings.discovery.memory else {
-            return;
-        };
-        let mut pending = self.pending.lock();
-        pending.retain(|of| used.iter().all(|node| node.uuid != of.uuid));
-        pending.extend(used);
-        if pending.is_empty() {
-            return;
-        }
-        match memory.remember(&pending) {
-            Err(error @ BadMemory::Busy(_)) => tracing::debug!("{error}"),
-            outcome => {
-                pending.clear();
-                // A home that is read-only is nothing to report in every program.
-                if let Err(error) = outcome
-                    && !self.has_failed_to_write.swap(true, Ordering::Relaxed)
-                {
-                    tracing::debug!("found nodes are not remembered: {error}");
-                }
-            }
-        }
+        self.remembering.remember(used);
     }
 
     fn remembered(&self) -> Vec<RememberedNode> {
@@ -182,6 +168,7 @@ impl Finding {
         }
         let (settings, node) = (self.settings, Arc::clone(node));
         let (finder, is_following) = (Arc::clone(&self.finder), Arc::clone(&self.is_following));
+        let remembering = Arc::clone(&self.remembering);
         let following = move || {
             let over = Over(is_following);
             finder.begin();
@@ -190,7 +177,7 @@ impl Finding {
             // The session may have gone on at a known address meanwhile.
             let is_away = node.live_session().is_some_and(|session| session.is_away());
             if let Some((uuid, server)) = moved.filter(|_| is_away) {
-                remember_moved(settings, &uuid, &server);
+                remembering.remember(RememberedNode::of(&server, &uuid).into_iter().collect());
                 let server = before(server, &node.target().server);
                 node.move_to(uuid, server);
             }
@@ -334,6 +321,41 @@ impl Finding {
     }
 }
 
+impl Remembering {
+    fn new(memory: Option<NodeMemory>) -> Remembering {
+        Remembering {
+            memory,
+            has_failed_to_write: AtomicBool::new(false),
+            pending: Mutex::default(),
+        }
+    }
+
+    /// Writes these nodes, and those that earlier calls could not write.
+    fn remember(&self, used: Vec<RememberedNode>) {
+        let Some(memory) = &self.memory else {
+            return;
+        };
+        let mut pending = self.pending.lock();
+        pending.retain(|of| used.iter().all(|node| node.uuid != of.uuid));
+        pending.extend(used);
+        if pending.is_empty() {
+            return;
+        }
+        match memory.remember(&pending) {
+            Err(error @ BadMemory::Busy(_)) => tracing::debug!("{error}"),
+            outcome => {
+                pending.clear();
+                // A home that is read-only is nothing to report in every program.
+                if let Err(error) = outcome
+                    && !self.has_failed_to_write.swap(true, Ordering::Relaxed)
+                {
+                    tracing::debug!("found nodes are not remembered: {error}");
+                }
+            }
+        }
+    }
+}
+
 /// Where a node is now, with its uuid, if that is somewhere else.
 fn moved(
     settings: &Settings,
@@ -366,17 +388,6 @@ fn moved(
     let run = (&inventory.run[..], is_announced);
     let server = elsewhere(&known.server, run, answers.collect())?;
     Some((uuid, server))
-}
-
-/// Remembers where a node is now.
-fn remember_moved(settings: &Settings, uuid: &[u8], server: &ServerSettings) {
-    let node = RememberedNode::of(server, uuid);
-    if let (Some(memory), Some(node)) = (&settings.discovery.memory, node)
-        && let Err(error) = memory.remember(std::slice::from_ref(&node))
-    {
-        let name = &node.name;
-        tracing::debug!("the new address of {name} is not remembered: {error}");
-    }
 }
 
 /// Where a node answers, if it answers at no known address. `run` is the known start, and whether an announcement has it: then
@@ -444,6 +455,32 @@ mod tests {
         let server = server.map(|server| before(server, &at(known)));
         let addresses = server.iter().flat_map(ServerSettings::addresses);
         addresses.map(|of| of.host().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_node_that_other_programs_kept_from_the_file_is_written_with_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = NodeMemory::at(folder.path().join("nodes.toml"));
+        let remembering = Remembering::new(Some(memory.clone()));
+        let node = |name: &str, id| {
+            RememberedNode::used_now(
+                name.to_owned(),
+                [id; 16],
+                vec![format!("10.0.0.{id}").parse().unwrap()],
+            )
+        };
+        let lock = std::fs::File::open(folder.path()).unwrap();
+        lock.lock().unwrap();
+        remembering.remember(vec![node("gpu1", 1)]);
+        assert_eq!(memory.nodes().unwrap().len(), 0, "the file is busy");
+        drop(lock);
+        remembering.remember(vec![node("gpu2", 2)]);
+        let mut names: Vec<String> = (memory.nodes().unwrap().into_iter())
+            .map(|node| node.name)
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, ["gpu1", "gpu2"]);
+        assert!(remembering.pending.lock().is_empty());
     }
 
     #[test]

@@ -40,6 +40,8 @@ struct ManagerAnswers {
     has: KindList,
     /// The nodes. `None`: this user may not see them.
     nodes: Option<Vec<NodeInfo>>,
+    /// The address that was reached.
+    address: String,
 }
 
 pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
@@ -60,7 +62,7 @@ pub(super) fn manager(context: &Context, settings: &Settings) -> Vec<Finding> {
     }
     match context.read_from_manager(async |manager| look(manager).await) {
         Ok(seen) => {
-            findings.push(version(&server.address, &seen));
+            findings.push(version(&seen));
             findings.push(who(&seen.info));
             findings.push(clock(&seen));
             findings.extend(terms(&seen.info));
@@ -109,6 +111,7 @@ async fn look(manager: &Connection) -> Result<ManagerAnswers, Failure> {
         leases: leases.leases,
         has,
         nodes: nodes.ok().map(|list| list.nodes),
+        address: manager.address().to_owned(),
     })
 }
 
@@ -118,11 +121,12 @@ pub(super) fn is_loopback(address: &Address) -> bool {
     number.map_or(host == "localhost", |number| number.is_loopback())
 }
 
-fn version(address: &Address, seen: &ManagerAnswers) -> Finding {
+fn version(seen: &ManagerAnswers) -> Finding {
     let ours = env!("CARGO_PKG_VERSION");
     let theirs = &seen.info.version;
     let found = format!(
-        "{address} answers, causeway-devmgr {theirs}, up for {}",
+        "{} answers, causeway-devmgr {theirs}, up for {}",
+        seen.address,
         duration(seen.info.uptime_ms)
     );
     if theirs == ours {

@@ -1,4 +1,4 @@
-//! The system calls that a worker cannot make: a seccomp filter.
+//! The system calls that a worker and other confined processes cannot make: a seccomp filter.
 //!
 //! The filter lists what is denied, not what is allowed. Drivers are not ours: PoCL starts a compiler and
 //! a linker. The drivers of NVIDIA, AMD and Intel make device calls (`ioctl`) of their own, which change
@@ -18,7 +18,6 @@
 //! end the process, because this list does not apply to them.
 //!
 //! Invariant: the order of the filter's rules does not matter.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 
@@ -311,7 +310,7 @@ const SENDING: [(i64, u8); 3] = [
 
 /// The filter cannot be built, or the kernel rejects it.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::worker) enum NotFiltered {
+pub enum NotFiltered {
     /// The rules do not form a filter.
     #[error("{0}")]
     Made(#[from] BackendError),
@@ -322,7 +321,10 @@ pub(in crate::worker) enum NotFiltered {
 
 /// Installs the filter for this thread and everything that it starts. Returns what this kernel lacks for
 /// it. If `datagrams` is false, UDP sockets are denied too.
-pub(super) fn restrict(datagrams: bool) -> Result<Option<String>, NotFiltered> {
+///
+/// # Errors
+/// [`NotFiltered`].
+pub fn restrict(datagrams: bool) -> Result<Option<String>, NotFiltered> {
     let Ok(target) = TargetArch::try_from(std::env::consts::ARCH) else {
         let arch = std::env::consts::ARCH;
         return Ok(Some(format!(
@@ -519,7 +521,7 @@ mod tests {
                 .args([
                     "--exact",
                     "--nocapture",
-                    "worker::confine::calls::tests::what_is_denied_fails_and_the_rest_works",
+                    "calls::tests::what_is_denied_fails_and_the_rest_works",
                 ])
                 .env(ROLE, "1")
                 .status()
