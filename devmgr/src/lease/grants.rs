@@ -16,6 +16,7 @@ use super::event::{GrantReport, NewRequest};
 use super::holding::{GrantPart, Holding, PartState, Phase, Queued};
 use super::id::Epoch;
 use super::manager::{Manager, Standing};
+use super::silence::Silence;
 use crate::inventory::{Chosen, Level, Manner, NodeId, SelectionError};
 use crate::policy::ledger::{Exceeded, Room};
 use crate::time::{Span, Time, Wall};
@@ -97,6 +98,7 @@ impl Manager {
             ends: room.limit.map(|limit| self.now.after(limit)),
             since: self.wall(),
             moved: Vec::new(),
+            silence: Silence::default(),
         };
         self.grants.insert(epoch, holding);
         self.leases.insert(demand.lease, Standing::Granted(epoch));
@@ -193,6 +195,7 @@ impl Manager {
                 until: now.after(timing.lease),
             },
         };
+        holding.silence = Silence::heard(now);
         let outcome = holding.outcome(self.skew);
         // Both rows change in one step, so a restart finds either the waiting request or the lease.
         if stored {
@@ -228,6 +231,7 @@ impl Manager {
             since: holding.since,
             limit: holding.limit,
             confirmed: !matches!(holding.phase, Phase::Reserved { .. }),
+            silence: holding.silence.stored(),
         };
         self.store(Change::PutLease(row));
     }
@@ -268,7 +272,10 @@ impl Manager {
         let due = match holding.phase {
             Phase::Ending { .. } if self.unacknowledged(epoch).is_empty() => None,
             Phase::Ending { .. } => Some(self.now.after(self.policy.timing.repeat)),
-            _ => holding.until(),
+            _ => [holding.until(), self.silence_due(holding)]
+                .into_iter()
+                .flatten()
+                .min(),
         };
         self.alarms.set(Alarm::Grant(epoch), due);
     }
@@ -281,6 +288,10 @@ impl Manager {
         let used = holding.sessions() > 0;
         if holding.is_live() && holding.ends.is_some_and(|ends| ends <= self.now) {
             self.end(epoch, EndReason::TimeLimit);
+            return;
+        }
+        if holding.is_live() && holding.until().is_some_and(|until| until > self.now) {
+            self.note_silence(epoch);
             return;
         }
         match holding.phase {
@@ -324,6 +335,7 @@ impl Manager {
         };
         let reserved = matches!(holding.phase, Phase::Reserved { .. });
         holding.phase = Phase::Active { until };
+        self.holder_heard(epoch);
         if reserved {
             self.store_lease(epoch);
         }
@@ -343,6 +355,12 @@ impl Manager {
             part.sessions = count;
         }
         let now = holding.sessions();
+        if before > 0 || now > 0 {
+            self.holder_heard(of.epoch);
+        }
+        let Some(holding) = self.grants.get_mut(&of.epoch) else {
+            return;
+        };
         match holding.phase {
             Phase::Active { until } if before > 0 && now == 0 => {
                 holding.phase = Phase::Lapsed {
