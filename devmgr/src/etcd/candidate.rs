@@ -11,6 +11,7 @@ use etcd_client::{
     Compare, CompareOp, DeleteOptions, EventType, GetResponse, LeaseGrantOptions, PutOptions, Txn,
     TxnOp, TxnOpResponse, WatchOptions,
 };
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -20,6 +21,7 @@ use super::keys::{Keys, Registration, first_step, leader_of, leader_value};
 use super::registering::{Hanging, Registering};
 use super::store::EtcdStore;
 use super::tenure::{Tenure, now};
+use crate::leadership::turned_away::TurnedAway;
 use crate::leadership::{
     Action, EtcdLease, Event, LeaderKey, Leadership, ManagerId, Reign, Revision, View, Why,
 };
@@ -75,6 +77,21 @@ pub struct Standing {
     pub reaches_etcd: bool,
 }
 
+/// The nodes that this manager has turned away lately. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTurnedAway(Arc<Mutex<TurnedAway>>);
+
+impl SharedTurnedAway {
+    /// A node has asked this manager, which stands by.
+    pub fn note(&self, node: [u8; 16]) {
+        self.0.lock().note(now(), node);
+    }
+
+    fn published(&self) -> u32 {
+        self.0.lock().published(now())
+    }
+}
+
 /// What a manager tells its candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instruction {
@@ -93,6 +110,7 @@ pub struct Candidate {
     id: ManagerId,
     address: String,
     dashboard: String,
+    turned_away: SharedTurnedAway,
     machine: Leadership,
     events: mpsc::UnboundedSender<Happened>,
     happened: mpsc::UnboundedReceiver<Happened>,
@@ -162,6 +180,7 @@ impl Candidate {
             id,
             address,
             dashboard: String::new(),
+            turned_away: SharedTurnedAway::default(),
             machine: Leadership::new(id, now()),
             events,
             happened,
@@ -184,6 +203,15 @@ impl Candidate {
     pub fn with_dashboard(self, url: String) -> Candidate {
         let dashboard = url;
         Candidate { dashboard, ..self }
+    }
+
+    /// Publishes how many nodes this manager has turned away.
+    #[must_use]
+    pub fn counting(self, turned_away: SharedTurnedAway) -> Candidate {
+        Candidate {
+            turned_away,
+            ..self
+        }
     }
 
     /// Runs until [`Instruction::Stop`], or until nobody takes orders any more. `wall` is the host's clock.
@@ -400,6 +428,7 @@ impl Candidate {
                 .unwrap_or_default()
                 .to_owned(),
             dashboard: self.dashboard.clone(),
+            turned_away: self.turned_away.published(),
         };
         let Some(lease) = self.machine.lease() else {
             return;

@@ -6,6 +6,7 @@
 //! pending                  a step too large for one transaction: stored as a whole, not in its rows yet
 //! parts/STEP/NUMBER        the rows of such a step
 //! managers/ID              a running manager; hangs on its etcd lease
+//! aside                    a leader has stepped aside because its nodes did not reach it; hangs on a lease of minutes
 //! rows/TABLE/KEY           the rows of the store
 //! ```
 //! Invariant: keys of different kinds never begin with each other.
@@ -35,6 +36,10 @@ impl Keys {
 
     pub(super) fn leader(&self) -> Vec<u8> {
         self.below("leader")
+    }
+
+    pub(super) fn aside(&self) -> Vec<u8> {
+        self.below("aside")
     }
 
     pub(super) fn step(&self) -> Vec<u8> {
@@ -180,6 +185,13 @@ pub struct Registration {
     /// The URL of its dashboard. Empty: it has none that others reach.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dashboard: String,
+    /// Nodes that it has turned away lately, because another manager leads.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub turned_away: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! etcd knows these for all keys only, other programs' too.
 
 mod access;
+mod aside;
 mod candidate;
 mod client;
 mod fault;
@@ -23,7 +24,10 @@ mod store;
 mod tenure;
 
 pub use access::{Access, Tls};
-pub use candidate::{Candidate, Instruction, Instructions, Lead, Order, Standing};
+pub use aside::mark_aside;
+pub use candidate::{
+    Candidate, Instruction, Instructions, Lead, Order, SharedTurnedAway, Standing,
+};
 pub use client::Etcd;
 pub use fault::Fault;
 pub use keys::Registration;

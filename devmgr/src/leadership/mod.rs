@@ -20,6 +20,7 @@ use crate::time::{Span, Time};
 
 #[cfg(test)]
 mod tests;
+pub mod turned_away;
 
 /// Pause before something that failed is tried again.
 const RETRY: Span = Span(200);

@@ -18,6 +18,7 @@
 //! state, and the owner never waits for another task.
 
 mod admin;
+mod aside;
 mod authentication;
 mod book;
 mod certified;

@@ -19,8 +19,8 @@ use super::port::Port;
 use super::surroundings::Surroundings;
 use super::{RunningManager, State};
 use crate::etcd::{
-    Candidate, Etcd, Instruction, Instructions, Lead, Member, Order, Registration, Standing,
-    Tenure, managers, members, registration,
+    Candidate, Etcd, Fault, Instruction, Instructions, Lead, Member, Order, Registration,
+    SharedTurnedAway, Standing, Tenure, managers, mark_aside, members, registration,
 };
 use crate::leadership::Reign;
 use crate::settings::{Settings, is_loopback_host};
@@ -57,7 +57,11 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
     }
     let (candidate, orders, instructions) =
         Candidate::new(etcd.clone(), address.clone(), wall_now(), standing);
-    let candidate = tokio::spawn(candidate.with_dashboard(dashboard).run(wall_now));
+    let turned_away = SharedTurnedAway::default();
+    let candidate = candidate
+        .with_dashboard(dashboard)
+        .counting(turned_away.clone());
+    let candidate = tokio::spawn(candidate.run(wall_now));
     let (stop, stopping) = watch::channel(false);
     port.watch_over(stopping.clone());
     let manager = SharedManager {
@@ -65,6 +69,7 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         port,
         etcd,
         standing: stands,
+        turned_away,
         instructions,
         stopping,
     };
@@ -151,15 +156,36 @@ async fn follow_dashboards(
 pub(super) struct Others {
     etcd: Etcd,
     instructions: Instructions,
+    reign: Reign,
 }
 
 impl Others {
+    /// The highest number of nodes that a standby has turned away which can lead.
+    pub(super) async fn turned_away(&self, leader: &str) -> u32 {
+        // Without an answer, nothing is known of the standbys.
+        let managers = managers(&self.etcd).await.unwrap_or_default();
+        let standbys = managers
+            .iter()
+            .filter(|of| of.problem.is_empty() && of.address != leader);
+        standbys.map(|of| of.turned_away).max().unwrap_or(0)
+    }
+
+    /// Whether this leader may step aside because its nodes do not reach it. It must do so then.
+    pub(super) async fn may_step_aside(&self) -> Result<bool, Fault> {
+        mark_aside(&self.etcd, self.reign).await
+    }
+
+    /// Gives up the lead.
+    pub(super) fn step_aside(&self) {
+        self.instructions.send(Instruction::StepDown);
+    }
+
     /// The managers that run, and etcd's members.
     pub(super) async fn list(
         &self,
         leader: &str,
     ) -> Result<(Vec<pb::ManagerState>, Vec<pb::StoreMember>), Status> {
-        let failed = |fault: crate::etcd::Fault| Status::unavailable(fault.to_string());
+        let failed = |fault: Fault| Status::unavailable(fault.to_string());
         let managers = managers(&self.etcd).await.map_err(failed)?;
         let mut managers: Vec<_> = managers.into_iter().map(|of| state(of, leader)).collect();
         managers.sort_by(|a, b| (a.role, &a.address).cmp(&(b.role, &b.address)));
@@ -219,6 +245,7 @@ struct SharedManager {
     port: Port,
     etcd: Etcd,
     standing: watch::Receiver<Standing>,
+    turned_away: SharedTurnedAway,
     instructions: Instructions,
     stopping: watch::Receiver<bool>,
 }
@@ -266,7 +293,7 @@ impl SharedManager {
         let tenure = Tenure::until(Time(u64::MAX));
         let stopping = self.stopping.clone();
         self.port
-            .stand_by(&self.standing, tenure.clone(), stopping)?;
+            .stand_by(&self.standing, &self.turned_away, tenure.clone(), stopping)?;
         let owner = None;
         Ok(Role { tenure, owner })
     }
@@ -303,6 +330,7 @@ impl SharedManager {
         let others = Others {
             etcd: Etcd::new(self.etcd.access().clone()),
             instructions: self.instructions.clone(),
+            reign,
         };
         let stopping = self.stopping.clone();
         let owner = self.port.serve(state, Some(others), stopping).await?;

@@ -16,6 +16,7 @@ use causeway_proto::manager::{
     InventoryChanged, LeaseLoad, LeaseSessions, RunningLease, ToNode, Welcome, Withdraw, from_node,
     to_node,
 };
+use causeway_proto::metadata;
 use causeway_proto::request::property;
 use causeway_proto::version::WireVersion;
 use parking_lot::Mutex;
@@ -223,7 +224,10 @@ async fn live(shared: Arc<Shared>, managers: Vec<SocketAddr>, who: Who) {
         let mut client = NodesClient::new(channel);
         let (send, words) = mpsc::channel(1024);
         shared.hello(&send);
-        let joined = client.join(who.request(ReceiverStream::new(words))).await;
+        let mut join = who.request(ReceiverStream::new(words));
+        let node = metadata::hexadecimal(shared.uuid).parse().unwrap();
+        join.metadata_mut().insert(metadata::NODE, node);
+        let joined = client.join(join).await;
         match joined {
             Ok(stream) => drop(listen(&shared, stream.into_inner(), send).await),
             // A status with a source comes from gRPC itself: the connection broke.

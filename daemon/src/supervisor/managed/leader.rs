@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use causeway_managers::probe;
 use causeway_managers::{Disbelieved, Finder, NotLeader, Patience, Refusal};
 use causeway_proto::manager::GetManagerRequest;
+use causeway_proto::metadata;
 use parking_lot::Mutex;
 use tonic::transport::Channel;
 
@@ -84,6 +85,10 @@ async fn reach(managed: &Managed, number: usize) -> Result<Channel, Parted> {
     let mut request = tonic::Request::new(GetManagerRequest {});
     dial::authorize(&mut request, settings.token.as_ref());
     managed.highest().tell(request.metadata_mut());
+    // A standby counts the nodes that it turns away.
+    if let Ok(node) = metadata::hexadecimal(managed.0.node).parse() {
+        request.metadata_mut().insert(metadata::NODE, node);
+    }
     let hear = |metadata: &_, stands_by| managed.hear(metadata, stands_by);
     let leads = probe::leads(channel.clone(), request, hear);
     let leads = tokio::time::timeout(PROBE_WITHIN, leads).await;
