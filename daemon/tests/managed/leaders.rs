@@ -20,7 +20,17 @@ struct Joining {
 
 impl Joining {
     fn start(managers: &[SocketAddr]) -> Joining {
-        let state = tempfile::tempdir().unwrap();
+        Joining::start_with(tempfile::tempdir().unwrap(), managers)
+    }
+
+    /// Kills the daemon, and starts it again with the same state.
+    fn start_again(self, managers: &[SocketAddr]) -> Joining {
+        let Joining { _daemon, state } = self;
+        drop(_daemon);
+        Joining::start_with(state, managers)
+    }
+
+    fn start_with(state: tempfile::TempDir, managers: &[SocketAddr]) -> Joining {
         let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_causewayd"));
         program.stderr(std::fs::File::create(log(state.path())).unwrap());
         let managers: Vec<String> = managers.iter().map(ToString::to_string).collect();
@@ -141,4 +151,45 @@ fn a_manager_of_another_cluster_is_not_joined_and_the_cure_is_named() {
     leader.plays(Part::Leads(6, OURS));
     // The other cluster's term does not count.
     welcomed(&leader, 6, 6);
+}
+
+#[test]
+fn a_daemon_that_was_started_again_believes_no_lower_term_and_a_store_that_was_made_anew() {
+    let (leader, other) = pair();
+    let managers = [other.address, leader.address];
+    let daemon = Joining::start(&managers);
+    let node = welcomed(&leader, 5, 5);
+    // The store was restored, and the daemon's host was started anew.
+    other.plays(Part::Leads(4, OURS));
+    leader.plays(Part::StandsBy(Some(other.address)));
+    let daemon = daemon.start_again(&managers);
+    drop(node);
+    daemon.says("answers in term 4, but term 5 has begun");
+    assert!(other.is_alone());
+    other.plays(Part::Leads(6, OURS));
+    let node = welcomed(&other, 6, 6);
+    // Another cluster, whose terms begin anew.
+    other.plays(Part::Leads(1, OTHER));
+    let _daemon = daemon.start_again(&managers);
+    drop(node);
+    let node = other.joined();
+    let hello = (node.hello.term, &node.hello.cluster_id[..]);
+    assert_eq!(hello, (1, &OTHER.0[..]));
+}
+
+#[test]
+fn a_single_manager_in_a_lower_term_than_before_the_restart_is_left() {
+    let leader = Manager::playing(Part::Leads(5, OURS));
+    let daemon = Joining::start(&[leader.address]);
+    let node = leader.joined();
+    node.welcome_in(&leader.key, 10, 5, OURS);
+    node.beat(|_| true);
+    let daemon = daemon.start_again(&[leader.address]);
+    drop(node);
+    // Nothing is told before the cluster is known.
+    let node = leader.joined();
+    assert_eq!(node.hello.term, 0);
+    node.welcome_in(&leader.key, 10, 4, OURS);
+    node.left();
+    daemon.says("answers in term 4, but term 5 has begun");
 }

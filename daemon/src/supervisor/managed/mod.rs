@@ -4,6 +4,7 @@
 //! - [`offer`]: the node's devices as they are offered to the manager, and as a lease sees them;
 //! - [`reach`]: the addresses at which users are told to reach the node, pure;
 //! - [`moving`]: takes sessions to other nodes, and from them;
+//! - [`remembered`]: the highest term that the node has met, as a file;
 //! - [`link`]: the connection to the manager, re-established forever; [`leader`]: which of several managers
 //!   it leads to; [`dial`]: one connection.
 //!
@@ -21,9 +22,11 @@ mod moving;
 mod name;
 mod offer;
 mod reach;
+mod remembered;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -39,6 +42,7 @@ use self::grants::Grants;
 use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted};
 use self::name::{Epoch, Time, Unit};
 use self::offer::Offer;
+use self::remembered::RememberedTerm;
 use super::authentication::User;
 use super::time_shares::TimePart;
 use super::workers::Workers;
@@ -60,6 +64,8 @@ struct Shared {
     node: [u8; 16],
     started: Instant,
     state: Mutex<ManagedState>,
+    /// Never locked together with `state`, because writing the file takes a moment.
+    remembered: Mutex<RememberedTerm>,
     /// Notified when the next deadline may have changed.
     changed: Notify,
     /// Notified when a connection to the manager has ended.
@@ -155,13 +161,20 @@ impl Managed {
         shares: Vec<ShareSettings>,
         node: [u8; 16],
         workers: Workers,
+        term_file: Option<PathBuf>,
     ) -> Managed {
+        let remembered = RememberedTerm::open(term_file);
+        let state = ManagedState {
+            highest: remembered.highest(),
+            ..ManagedState::default()
+        };
         Managed(Arc::new(Shared {
             settings,
             shares,
             node,
             started: Instant::now(),
-            state: Mutex::default(),
+            state: Mutex::new(state),
+            remembered: Mutex::new(remembered),
             changed: Notify::new(),
             parted: Notify::new(),
             workers,
@@ -347,7 +360,16 @@ impl Managed {
 
     /// Decides whether a manager's answer is believed, by its metadata.
     fn hear(&self, metadata: &MetadataMap, stands_by: bool) -> Result<(), Disbelieved> {
-        probe::hear(&mut self.0.state.lock().highest, metadata, stands_by)
+        probe::hear(&mut self.0.state.lock().highest, metadata, stands_by)?;
+        self.keep_term();
+        Ok(())
+    }
+
+    /// Writes the highest known term down, for the next start.
+    fn keep_term(&self) {
+        // A copy, so that the state is not locked any more.
+        let highest = self.highest();
+        self.0.remembered.lock().keep(&highest);
     }
 
     fn now(&self) -> Time {
