@@ -33,6 +33,7 @@ mod reducing;
 mod restarts;
 mod samples;
 mod several;
+mod slow_member;
 mod slow_store;
 mod stopping;
 mod store_failure;
