@@ -126,6 +126,8 @@ pub struct Candidate {
     /// Why etcd cannot be read.
     unreachable: Option<Arc<str>>,
     unfit: Option<Unfit>,
+    /// Whose cluster etcd has, if it is not this manager's. Nothing is written there.
+    foreign: Option<Arc<str>>,
 }
 
 /// Why this manager could not lead when it tried.
@@ -194,6 +196,7 @@ impl Candidate {
             compacting: JoinSet::new(),
             unreachable: None,
             unfit: None,
+            foreign: None,
         };
         (candidate, ordered, instructions)
     }
@@ -269,7 +272,11 @@ impl Candidate {
                 Event::Loaded(reign)
             }
             Happened::Looked(looked) => {
-                if let Ok(Some(cluster)) = &looked {
+                if let Ok(found) = &looked {
+                    let checked = self.etcd.access().check_cluster(*found);
+                    self.foreign = checked.err().map(|other| Arc::from(other.to_string()));
+                }
+                if let (Ok(Some(cluster)), None) = (&looked, &self.foreign) {
                     let cluster = Some(*cluster);
                     self.standing.send_if_modified(|standing| {
                         std::mem::replace(&mut standing.cluster, cluster) != cluster
@@ -304,7 +311,8 @@ impl Candidate {
 
     fn tell_problem(&self) {
         let unfit = self.unfit.as_ref().map(|of| &of.reason);
-        let problem = unfit.or(self.unreachable.as_ref()).cloned();
+        let foreign = self.foreign.as_ref();
+        let problem = foreign.or(unfit).or(self.unreachable.as_ref()).cloned();
         self.standing.send_if_modified(|standing| {
             if standing.problem == problem {
                 return false;
@@ -407,7 +415,8 @@ impl Candidate {
             View::Standby(None) => (None, None),
             View::Loading(_) | View::Leading(_) => (Some(self.address.clone()), None),
         };
-        let leader = leader.filter(|address| !address.is_empty());
+        // The leader of another cluster is nobody's.
+        let leader = leader.filter(|address| !address.is_empty() && self.foreign.is_none());
         let met = self.machine.met();
         self.standing.send_if_modified(|standing| {
             let before = (&standing.leader, standing.other, standing.met);
@@ -430,7 +439,7 @@ impl Candidate {
             dashboard: self.dashboard.clone(),
             turned_away: self.turned_away.published(),
         };
-        let Some(lease) = self.machine.lease() else {
+        let Some(lease) = self.machine.lease().filter(|_| self.may_register()) else {
             return;
         };
         let wanted = (lease, registration);
@@ -438,6 +447,12 @@ impl Candidate {
             let (etcd, key) = (self.etcd.clone(), self.keys.manager(self.id));
             self.spawn(register(etcd, key, wanted));
         }
+    }
+
+    /// Whether etcd is known to have this manager's cluster, if the settings name it.
+    fn may_register(&self) -> bool {
+        let access = self.etcd.access();
+        self.foreign.is_none() && access.check_cluster(self.standing.borrow().cluster).is_ok()
     }
 
     /// Follows the leader's key: by a watch, and by reading it now and then, because a member that hangs
@@ -577,7 +592,8 @@ impl Take {
 
     async fn take(&self, lease: EtcdLease) -> Result<Event, Fault> {
         // Read first: nothing is written into a store of a later version.
-        let keys = [self.keys.leader(), self.keys.schema(), self.keys.term()];
+        let keys = &self.keys;
+        let keys = [keys.leader(), keys.schema(), keys.term(), keys.cluster()];
         let gets = keys.map(|key| TxnOp::get(key, None));
         let read = self
             .etcd
@@ -587,6 +603,7 @@ impl Take {
             TxnOpResponse::Get(leader),
             TxnOpResponse::Get(schema),
             TxnOpResponse::Get(term),
+            TxnOpResponse::Get(cluster),
         ] = &read.op_responses()[..]
         else {
             return Err(Fault::Incomplete);
@@ -603,6 +620,9 @@ impl Take {
         if let Some(schema) = number(META_SCHEMA, schema)? {
             check_schema(u32::try_from(schema).unwrap_or(u32::MAX))?;
         }
+        let found = cluster.kvs().first();
+        let found = found.map(|row| cluster_of(row.value())).transpose()?;
+        self.etcd.access().check_cluster(found)?;
         let term_now = Term(number(META_TERM, term)?.unwrap_or(0) + 1);
         let revision = |of: &GetResponse| of.kvs().first().map_or(0, |kv| kv.mod_revision());
         let hangs = PutOptions::new().with_lease(lease.0);
@@ -612,6 +632,7 @@ impl Take {
                 Compare::create_revision(self.keys.leader(), CompareOp::Equal, 0),
                 Compare::mod_revision(self.keys.schema(), CompareOp::Equal, revision(schema)),
                 Compare::mod_revision(self.keys.term(), CompareOp::Equal, revision(term)),
+                Compare::mod_revision(self.keys.cluster(), CompareOp::Equal, revision(cluster)),
             ])
             .and_then([
                 TxnOp::put(self.keys.leader(), value, Some(hangs)),
@@ -711,6 +732,7 @@ mod tests {
         let etcd = Etcd::new(Access {
             endpoints: vec!["http://127.0.0.1:1".to_owned()],
             prefix: "/test/".to_owned(),
+            cluster: None,
             tls: None,
             login: None,
             ttl: Span::seconds(2),

@@ -133,6 +133,7 @@ mod tests {
         let access = Access {
             endpoints: vec![format!("http://{}", member.local_addr().unwrap())],
             prefix: "/test/".to_owned(),
+            cluster: None,
             tls: None,
             login: None,
             ttl: Span::seconds(2),

@@ -183,6 +183,7 @@ impl Cluster {
         Etcd::new(Access {
             endpoints,
             prefix: PREFIX.to_owned(),
+            cluster: None,
             tls: Some(Tls {
                 ca: self.path("ca.pem"),
                 identity: Some((self.path("manager.pem"), self.path("manager.key"))),

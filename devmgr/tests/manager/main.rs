@@ -23,6 +23,7 @@ mod logs;
 mod lost_store;
 mod node;
 mod orders;
+mod other_cluster;
 mod process;
 mod queue;
 mod quickstart;
