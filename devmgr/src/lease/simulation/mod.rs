@@ -3,7 +3,7 @@
 //!
 //! `checks` contains the invariants that hold after every step. `random` and `exhaustive` drive the
 //! simulation. `scenarios` tests the order in which requests are served, `membership` tests nodes that
-//! join, leave and are forgotten. `several` has several managers over one store,
+//! join, leave and are forgotten. `several` and `orders` have several managers over one store,
 //! `takeovers` managers that lead one after the other.
 
 mod checks;
@@ -11,6 +11,7 @@ mod exhaustive;
 mod membership;
 mod moving;
 mod node;
+mod orders;
 mod random;
 mod scenarios;
 mod several;
