@@ -16,7 +16,7 @@ use super::event::{GrantReport, NewRequest};
 use super::holding::{GrantPart, Holding, PartState, Phase, Queued};
 use super::id::Epoch;
 use super::manager::{Manager, Standing};
-use super::silence::Silence;
+use super::silence::{self, Silence};
 use crate::inventory::{Chosen, Level, Manner, NodeId, SelectionError};
 use crate::policy::ledger::{Exceeded, Room};
 use crate::time::{Span, Time, Wall};
@@ -371,6 +371,49 @@ impl Manager {
             Phase::Reserved { .. } | Phase::Lapsed { .. } if now > 0 => self.make_active(of.epoch),
             _ => {}
         }
+    }
+}
+
+impl Manager {
+    /// Shortest time that the next manager gives a lease, after which it may end.
+    #[must_use]
+    pub fn least_after_takeover(&self) -> Span {
+        silence::least(&self.policy.timing)
+    }
+
+    /// When the silence of a grant's holder is to be stored.
+    pub(super) fn silence_due(&self, holding: &Holding) -> Option<Time> {
+        // A reservation lasts for a few seconds only, and a new manager gives them again.
+        let counts = matches!(holding.phase, Phase::Active { .. } | Phase::Lapsed { .. });
+        let due = holding.silence.due(&self.policy.timing);
+        due.filter(|_| counts)
+    }
+
+    /// Notes that a lease's holder was heard.
+    pub(super) fn holder_heard(&mut self, epoch: Epoch) {
+        let now = self.now;
+        let Some(holding) = self.grants.get_mut(&epoch) else {
+            return;
+        };
+        let before = std::mem::replace(&mut holding.silence, Silence::heard(now));
+        if before.stored() != Span(0) && holding.is_live() {
+            self.store_lease(epoch);
+        }
+    }
+
+    /// Stores the silence of a grant's holder, unless open sessions prove that the holder lives.
+    pub(super) fn note_silence(&mut self, epoch: Epoch) {
+        let now = self.now;
+        let Some(holding) = self.grants.get_mut(&epoch) else {
+            return;
+        };
+        if holding.sessions() > 0 {
+            self.holder_heard(epoch);
+        } else {
+            holding.silence = holding.silence.noted(now);
+            self.store_lease(epoch);
+        }
+        self.arm_grant(epoch);
     }
 }
 

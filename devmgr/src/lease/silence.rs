@@ -5,12 +5,9 @@
 //! time write nothing. A new manager continues a stored silence, but gives each lease [`least`] from its start. A holder
 //! that lives renews within that time: it knows nothing of the change, but its last renewal has failed or is long ago.
 //!
-//! Invariants: a stored silence is deleted before its holder hears that the lease was renewed. A lease ends by silence
+//! Pure; `grants` uses it. Invariants: a stored silence is deleted before its holder hears that the lease was renewed. A lease ends by silence
 //! only if managers have served for the lease's whole time without a word, and the present one for [`least`].
 
-use super::holding::{Holding, Phase};
-use super::id::Epoch;
-use super::manager::Manager;
 use crate::policy::Timing;
 use crate::time::{Span, Time};
 
@@ -29,7 +26,7 @@ pub(super) struct Silence {
 }
 
 /// Shortest time that a new manager gives a lease.
-fn least(timing: &Timing) -> Span {
+pub(super) fn least(timing: &Timing) -> Span {
     let quarter = Span(timing.lease.0 / 4);
     quarter.max(FOUND_WITHIN).min(timing.lease)
 }
@@ -70,7 +67,7 @@ impl Silence {
     }
 
     /// When the silence is to be stored.
-    fn due(&self, timing: &Timing) -> Option<Time> {
+    pub(super) fn due(&self, timing: &Timing) -> Option<Time> {
         let least = least(timing);
         if least == timing.lease {
             // Each manager gives the lease its whole time again, so a stored silence says nothing.
@@ -84,55 +81,12 @@ impl Silence {
     }
 
     /// The same silence, stored.
-    fn noted(self, now: Time) -> Silence {
+    pub(super) fn noted(self, now: Time) -> Silence {
         let length = self.before.0.saturating_add(now.since(self.since).0);
         Silence {
             stored: Span(length),
             ..self
         }
-    }
-}
-
-impl Manager {
-    /// Shortest time that the next manager gives a lease, after which it may end.
-    #[must_use]
-    pub fn least_after_takeover(&self) -> Span {
-        least(&self.policy.timing)
-    }
-
-    /// When the silence of a grant's holder is to be stored.
-    pub(super) fn silence_due(&self, holding: &Holding) -> Option<Time> {
-        // A reservation lasts for a few seconds only, and a new manager gives them again.
-        let counts = matches!(holding.phase, Phase::Active { .. } | Phase::Lapsed { .. });
-        let due = holding.silence.due(&self.policy.timing);
-        due.filter(|_| counts)
-    }
-
-    /// Notes that a lease's holder was heard.
-    pub(super) fn holder_heard(&mut self, epoch: Epoch) {
-        let now = self.now;
-        let Some(holding) = self.grants.get_mut(&epoch) else {
-            return;
-        };
-        let before = std::mem::replace(&mut holding.silence, Silence::heard(now));
-        if before.stored != Span(0) && holding.is_live() {
-            self.store_lease(epoch);
-        }
-    }
-
-    /// Stores the silence of a grant's holder, unless open sessions prove that the holder lives.
-    pub(super) fn note_silence(&mut self, epoch: Epoch) {
-        let now = self.now;
-        let Some(holding) = self.grants.get_mut(&epoch) else {
-            return;
-        };
-        if holding.sessions() > 0 {
-            self.holder_heard(epoch);
-        } else {
-            holding.silence = holding.silence.noted(now);
-            self.store_lease(epoch);
-        }
-        self.arm_grant(epoch);
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::input::Input;
+use super::others::Others;
 use super::reading::read;
-use super::shared::Others;
 use crate::etcd::{Tenure, now};
 use crate::leadership::turned_away::{Reached, StepsAside};
 

@@ -6,29 +6,25 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use causeway_proto::manager as pb;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tonic::Status;
 
 use super::authentication::wall_now;
 use super::dashboard::Dashboard;
 use super::error::CannotStart;
+use super::others::Others;
 use super::owner::OwnerEnd;
 use super::port::Port;
 use super::surroundings::Surroundings;
 use super::{RunningManager, State};
 use crate::etcd::{
-    Candidate, Etcd, Fault, Instruction, Instructions, Lead, Member, Order, Registration,
-    SharedTurnedAway, Standing, Tenure, managers, mark_aside, members, registration,
+    Candidate, Etcd, Instruction, Instructions, Lead, Order, SharedTurnedAway, Standing, Tenure,
+    registration,
 };
 use crate::leadership::Reign;
 use crate::settings::{Settings, is_loopback_host};
 use crate::store::StoreError;
 use crate::time::Time;
-
-/// Time for the answer to an administrator who wants another leader.
-const ANSWERS_FIRST: Duration = Duration::from_millis(50);
 
 /// Timeout for the addresses of this manager's own host.
 const RESOLVES_WITHIN: Duration = Duration::from_secs(2);
@@ -151,94 +147,6 @@ async fn follow_dashboards(
     }
 }
 
-/// What administrators may ask a leader about the others.
-#[derive(Clone)]
-pub(super) struct Others {
-    etcd: Etcd,
-    instructions: Instructions,
-    reign: Reign,
-}
-
-impl Others {
-    /// The highest number of nodes that a standby has turned away which can lead.
-    pub(super) async fn turned_away(&self, leader: &str) -> u32 {
-        // Without an answer, nothing is known of the standbys.
-        let managers = managers(&self.etcd).await.unwrap_or_default();
-        let standbys = managers
-            .iter()
-            .filter(|of| of.problem.is_empty() && of.address != leader);
-        standbys.map(|of| of.turned_away).max().unwrap_or(0)
-    }
-
-    /// Whether this leader may step aside because its nodes do not reach it. It must do so then.
-    pub(super) async fn may_step_aside(&self) -> Result<bool, Fault> {
-        mark_aside(&self.etcd, self.reign).await
-    }
-
-    /// Gives up the lead.
-    pub(super) fn step_aside(&self) {
-        self.instructions.send(Instruction::StepDown);
-    }
-
-    /// The managers that run, and etcd's members.
-    pub(super) async fn list(
-        &self,
-        leader: &str,
-    ) -> Result<(Vec<pb::ManagerState>, Vec<pb::StoreMember>), Status> {
-        let failed = |fault: Fault| Status::unavailable(fault.to_string());
-        let managers = managers(&self.etcd).await.map_err(failed)?;
-        let mut managers: Vec<_> = managers.into_iter().map(|of| state(of, leader)).collect();
-        managers.sort_by(|a, b| (a.role, &a.address).cmp(&(b.role, &b.address)));
-        let members = members(&self.etcd).await.into_iter().map(member);
-        Ok((managers, members.collect()))
-    }
-
-    /// Gives up the lead, if somebody can take it.
-    pub(super) async fn step_down(&self, leader: &str) -> Result<(), Status> {
-        let (managers, _) = self.list(leader).await?;
-        let standby = i32::from(pb::ManagerRole::Standby);
-        let can_lead = |of: &pb::ManagerState| of.role == standby && of.problem.is_empty();
-        if !managers.iter().any(can_lead) {
-            return Err(Status::failed_precondition(
-                "no other manager can take over: see `causeway managers`",
-            ));
-        }
-        let instructions = self.instructions.clone();
-        tokio::spawn(async move {
-            // The caller's connection ends with the reign, so the answer goes first.
-            tokio::time::sleep(ANSWERS_FIRST).await;
-            instructions.send(Instruction::StepDown);
-        });
-        Ok(())
-    }
-}
-
-fn state(of: Registration, leader: &str) -> pb::ManagerState {
-    let role = match of.address == leader {
-        true => pb::ManagerRole::Leader,
-        false => pb::ManagerRole::Standby,
-    };
-    pb::ManagerState {
-        role: role.into(),
-        since_ms: wall_now().0.saturating_sub(of.since_unix_ms),
-        address: of.address,
-        version: of.version,
-        schema: of.schema,
-        problem: of.problem,
-    }
-}
-
-fn member(of: Member) -> pb::StoreMember {
-    pb::StoreMember {
-        name: of.name,
-        addresses: of.addresses,
-        version: of.version,
-        leader: of.leads,
-        database_bytes: of.database,
-        problem: of.problem,
-    }
-}
-
 /// A manager among others.
 struct SharedManager {
     settings: Settings,
@@ -327,11 +235,8 @@ impl SharedManager {
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(CannotStart::Failed),
         };
-        let others = Others {
-            etcd: Etcd::new(self.etcd.access().clone()),
-            instructions: self.instructions.clone(),
-            reign,
-        };
+        let etcd = Etcd::new(self.etcd.access().clone());
+        let others = Others::new(etcd, self.instructions.clone(), reign);
         let stopping = self.stopping.clone();
         let owner = self.port.serve(state, Some(others), stopping).await?;
         let owner = Some((reign, owner));
