@@ -194,7 +194,7 @@ proptest! {
         let (mut world, mut holder, _) = two_leases();
         for (number, mut of) in reigns.into_iter().enumerate() {
             // Without a manager for ten minutes, a node would end its leases.
-            of.has_nodes |= number % 2 == 0;
+            of.has_nodes |= number.is_multiple_of(2);
             reign(&mut world, &mut holder, of);
             // The row is there whoever leads.
             prop_assert!(world.store.leases.contains_key(&holder.lease));
