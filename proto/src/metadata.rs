@@ -19,8 +19,8 @@ pub const TERM: &str = "causeway-term";
 /// cluster, as 32 hexadecimal digits.
 pub const CLUSTER: &str = "causeway-cluster";
 
-/// Metadata of a node's question whether a manager leads: the node's uuid, as 32 hexadecimal digits. A standby counts the
-/// nodes that it turns away. Nobody checks the claim.
+/// Metadata of a node's question whether a manager leads: the node's uuid, as 32 hexadecimal digits. A node adds it only
+/// if it does not reach the leader. A standby counts these nodes. Nobody checks the claim.
 pub const NODE: &str = "causeway-node";
 
 /// Parses 32 hexadecimal digits, as [`CLUSTER`] and [`NODE`] have them.

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::aside::aside_in;
 use super::client::Etcd;
 use super::fault::Fault;
 use super::keys::{Keys, Registration, first_step, leader_of, leader_value};
@@ -128,6 +129,8 @@ pub struct Candidate {
     unfit: Option<Unfit>,
     /// Whose cluster etcd has, if it is not this manager's. Nothing is written there.
     foreign: Option<Arc<str>>,
+    /// The term after which this manager has left the lead to another that most nodes reach. It does so once.
+    yielded: Option<Term>,
 }
 
 /// Why this manager could not lead when it tried.
@@ -142,8 +145,11 @@ enum Happened {
     Event(Event),
     Granted(EtcdLease, Time, Span),
     Loaded(Reign, Box<(EtcdStore, Stored)>),
-    /// A look at the leader's key has succeeded, and has found the cluster's id; or the look has failed.
-    Looked(Result<Option<ClusterId>, Fault>),
+    /// A look at the leader's key has succeeded, and has found the cluster's id, none, or a row that cannot be read; or the
+    /// look has failed.
+    Looked(Result<Result<Option<ClusterId>, StoreError>, Fault>),
+    /// This manager leaves the lead to another, because of a mark of this term.
+    Yielded(EtcdLease, Term),
     /// This manager could lead as far as the store goes (`None`), or could not.
     Fit(Option<Fault>),
     /// Whether this manager was registered.
@@ -197,6 +203,7 @@ impl Candidate {
             unreachable: None,
             unfit: None,
             foreign: None,
+            yielded: None,
         };
         (candidate, ordered, instructions)
     }
@@ -273,10 +280,15 @@ impl Candidate {
             }
             Happened::Looked(looked) => {
                 if let Ok(found) = &looked {
-                    let checked = self.etcd.access().check_cluster(*found);
-                    self.foreign = checked.err().map(|other| Arc::from(other.to_string()));
+                    let access = self.etcd.access();
+                    let problem = match found {
+                        Ok(found) => access.check_cluster(*found).err().map(|of| of.to_string()),
+                        // Otherwise whoever leads reports the damaged row.
+                        Err(damaged) => access.cluster.map(|_| damaged.to_string()),
+                    };
+                    self.foreign = problem.map(Arc::from);
                 }
-                if let (Ok(Some(cluster)), None) = (&looked, &self.foreign) {
+                if let (Ok(Ok(Some(cluster))), None) = (&looked, &self.foreign) {
                     let cluster = Some(*cluster);
                     self.standing.send_if_modified(|standing| {
                         std::mem::replace(&mut standing.cluster, cluster) != cluster
@@ -290,6 +302,10 @@ impl Candidate {
                 self.unreachable = fault.map(|fault| Arc::from(fault.to_string()));
                 self.tell_problem();
                 return None;
+            }
+            Happened::Yielded(lease, term) => {
+                self.yielded = Some(term);
+                Event::Yielded(lease)
             }
             Happened::Registered(is_done) => {
                 self.registering.end(now(), is_done);
@@ -338,6 +354,7 @@ impl Candidate {
                     keys: self.keys.clone(),
                     id: self.id,
                     address: self.address.clone(),
+                    yielded: self.yielded,
                 };
                 let events = self.events.clone();
                 tokio::spawn(async move { take.run(lease, &events).await });
@@ -485,8 +502,7 @@ async fn look(
         return Err(Fault::Incomplete);
     };
     let cluster = cluster.kvs().first();
-    // Whoever leads reports a damaged row.
-    let cluster = cluster.and_then(|row| cluster_of(row.value()).ok());
+    let cluster = cluster.map(|row| cluster_of(row.value())).transpose();
     let _ = events.send(Happened::Looked(Ok(cluster)));
     let _ = events.send(Happened::Event(Event::Seen(leader_in(leader))));
     let until = tokio::time::Instant::now() + LOOK_EVERY;
@@ -576,24 +592,31 @@ struct Take {
     keys: Keys,
     id: ManagerId,
     address: String,
+    yielded: Option<Term>,
 }
 
 impl Take {
     async fn run(&self, lease: EtcdLease, events: &mpsc::UnboundedSender<Happened>) {
-        let event = match self.take(lease).await {
-            Ok(event) => event,
+        let happened = match self.take(lease).await {
+            Ok(happened) => happened,
             Err(fault) => {
                 let _ = events.send(Happened::Fit(Some(fault)));
-                Event::NotTaken(lease)
+                Happened::Event(Event::NotTaken(lease))
             }
         };
-        let _ = events.send(Happened::Event(event));
+        let _ = events.send(happened);
     }
 
-    async fn take(&self, lease: EtcdLease) -> Result<Event, Fault> {
+    async fn take(&self, lease: EtcdLease) -> Result<Happened, Fault> {
         // Read first: nothing is written into a store of a later version.
         let keys = &self.keys;
-        let keys = [keys.leader(), keys.schema(), keys.term(), keys.cluster()];
+        let keys = [
+            keys.leader(),
+            keys.schema(),
+            keys.term(),
+            keys.cluster(),
+            keys.aside(),
+        ];
         let gets = keys.map(|key| TxnOp::get(key, None));
         let read = self
             .etcd
@@ -604,6 +627,7 @@ impl Take {
             TxnOpResponse::Get(schema),
             TxnOpResponse::Get(term),
             TxnOpResponse::Get(cluster),
+            TxnOpResponse::Get(aside),
         ] = &read.op_responses()[..]
         else {
             return Err(Fault::Incomplete);
@@ -611,7 +635,7 @@ impl Take {
         if let Some(leader) = leader_in(leader) {
             // The watch reports it, too; this may be earlier.
             tracing::debug!(leader = leader.address, "another manager leads");
-            return Ok(Event::NotTaken(lease));
+            return Ok(Happened::Event(Event::NotTaken(lease)));
         }
         let number = |key: &[u8], of: &GetResponse| {
             let row = of.kvs().first();
@@ -623,7 +647,16 @@ impl Take {
         let found = cluster.kvs().first();
         let found = found.map(|row| cluster_of(row.value())).transpose()?;
         self.etcd.access().check_cluster(found)?;
-        let term_now = Term(number(META_TERM, term)?.unwrap_or(0) + 1);
+        let last = Term(number(META_TERM, term)?.unwrap_or(0));
+        let yields = aside_in(aside).is_some_and(|of| of.yields(last, self.id));
+        if yields && self.yielded != Some(last) {
+            tracing::info!(
+                term = last.0,
+                "another manager shall lead, which most nodes reach"
+            );
+            return Ok(Happened::Yielded(lease, last));
+        }
+        let term_now = Term(last.0 + 1);
         let revision = |of: &GetResponse| of.kvs().first().map_or(0, |kv| kv.mod_revision());
         let hangs = PutOptions::new().with_lease(lease.0);
         let value = leader_value(self.id, &self.address, term_now);
@@ -641,14 +674,14 @@ impl Take {
             ]);
         let taken = self.etcd.txn(ANSWERS_WITHIN, take).await?;
         if !taken.succeeded() {
-            return Ok(Event::NotTaken(lease));
+            return Ok(Happened::Event(Event::NotTaken(lease)));
         }
         let revision = taken.header().ok_or(Fault::Incomplete)?.revision();
         let reign = Reign {
             term: term_now,
             revision: Revision(revision),
         };
-        Ok(Event::Taken(lease, reign))
+        Ok(Happened::Event(Event::Taken(lease, reign)))
     }
 }
 

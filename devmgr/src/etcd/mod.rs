@@ -31,6 +31,6 @@ pub use candidate::{
 pub use client::Etcd;
 pub use fault::Fault;
 pub use keys::Registration;
-pub use members::{Member, managers, members, registration};
+pub use members::{Member, managers, members, registration, registrations};
 pub use store::EtcdStore;
 pub use tenure::{Tenure, now};

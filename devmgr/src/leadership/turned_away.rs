@@ -1,8 +1,12 @@
 //! A leader that its nodes do not reach, while they reach a standby: what the standby counts, and when the leader steps
 //! aside.
 //!
+//! Only nodes count that do not reach the leader, as they say. A leader that refuses nodes would have a successor that
+//! refuses them likewise.
+//!
 //! Pure: time comes in. Invariants: a node counts once, however often it asks. Within one reign a leader wants to step
 //! aside once, unless another has done so a short while ago. Then it waits, so that two managers do not take turns.
+//! That while doubles as long as stepping aside does not help ([`quiet_after`]).
 
 use std::collections::HashMap;
 
@@ -18,15 +22,31 @@ const PUBLISHED_EVERY: Span = Span::seconds(1);
 const SETTLES: Span = Span::seconds(10);
 /// For how long most nodes must be missing. Longer than [`COUNTS_FOR`], so that nodes count no more which have joined.
 const LASTS: Span = Span::seconds(6);
-/// For how long no other manager steps aside for this reason. etcd keeps the mark for that time.
+/// For how long no other manager steps aside for this reason, at first. etcd keeps the mark for that time.
 pub const QUIET: Span = Span::seconds(300);
+/// The longest such time.
+const LONGEST_QUIET: Span = Span::seconds(86_400);
+/// How many times as long the length of such a time is remembered.
+pub const REMEMBERED: u64 = 4;
 /// Pause before a leader that may not step aside tries again.
 const AGAIN: Span = Span::seconds(60);
+
+/// For how long no other manager steps aside, after one has. `before` is that time after the last one, if it is still
+/// remembered: then stepping aside did not help.
+#[must_use]
+pub fn quiet_after(before: Option<Span>) -> Span {
+    before.map_or(QUIET, |before| {
+        Span(before.0.saturating_mul(2))
+            .max(QUIET)
+            .min(LONGEST_QUIET)
+    })
+}
 
 /// The nodes that a standby has turned away lately.
 #[derive(Debug, Default)]
 pub struct TurnedAway {
     asked: HashMap<[u8; 16], Time>,
+    forgot_at: Time,
     published: u32,
     published_at: Time,
 }
@@ -34,7 +54,8 @@ pub struct TurnedAway {
 impl TurnedAway {
     /// A node has asked this standby.
     pub fn note(&mut self, now: Time, node: [u8; 16]) {
-        if self.asked.len() >= MOST {
+        // Once a second at most: strangers may ask often, and each of these goes through all nodes.
+        if self.asked.len() >= MOST && now.since(self.forgot_at) >= PUBLISHED_EVERY {
             self.forget(now);
         }
         if self.asked.len() < MOST || self.asked.contains_key(&node) {
@@ -43,19 +64,20 @@ impl TurnedAway {
     }
 
     fn forget(&mut self, now: Time) {
+        self.forgot_at = now;
         self.asked.retain(|_, at| now.since(*at) < COUNTS_FOR);
     }
 
-    /// The number to publish: the nodes of the last seconds. It follows small changes of large numbers, and quick changes,
-    /// after a while only.
+    /// The number to publish: the nodes of the last seconds, or fewer. It follows quick changes after a while, and never
+    /// rises by a small part.
     pub fn published(&mut self, now: Time) -> u32 {
         if now.since(self.published_at) < PUBLISHED_EVERY {
             return self.published;
         }
         self.forget(now);
         let count = u32::try_from(self.asked.len()).unwrap_or(u32::MAX);
-        let differs = count.abs_diff(self.published);
-        if differs > self.published / 8 || (differs > 0 && count == 0) {
+        let rises = count.saturating_sub(self.published) > self.published / 8;
+        if rises || count < self.published {
             (self.published, self.published_at) = (count, now);
         }
         self.published
@@ -152,6 +174,10 @@ mod tests {
             away.note(Time(1_000), node(number));
         }
         assert_eq!(away.asked.len(), MOST);
+        // All nodes were looked through once, not for each further stranger.
+        assert_eq!(away.forgot_at, Time(1_000));
+        away.note(Time(1_999), node(MOST as u32));
+        assert_eq!(away.forgot_at, Time(1_000));
         away.note(Time(7_000), node(7));
         assert_eq!(away.published(Time(7_000)), 1);
     }
@@ -169,6 +195,23 @@ mod tests {
         assert_eq!(away.published(Time(2_000)), 200);
         note(&mut away, 3_000, 210);
         assert_eq!(away.published(Time(3_000)), 200);
+        // What is published is never more than there are.
+        note(&mut away, 6_000, 190);
+        assert_eq!(away.published(Time(8_000)), 190);
+    }
+
+    #[test]
+    fn steps_aside_that_do_not_help_become_rare() {
+        let mut quiet = None;
+        let mut all = Vec::new();
+        for _ in 0..12 {
+            quiet = Some(quiet_after(quiet));
+            all.push(quiet.unwrap().0 / 1000);
+        }
+        assert_eq!(all[..4], [300, 600, 1_200, 2_400]);
+        assert_eq!(all[9..], [86_400; 3]);
+        // The next leader wants it a minute after the quiet time at the latest, so the length is still known then.
+        const { assert!(QUIET.0 * REMEMBERED > QUIET.0 + AGAIN.0 + LASTS.0) };
     }
 
     /// What is seen of one moment.

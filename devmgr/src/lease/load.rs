@@ -2,7 +2,8 @@
 //!
 //! Nodes report everything else when they join. Until a node has joined, its part of a lease counts as
 //! served, because the node may be serving it. Every lease gets its whole renewal time again, because
-//! nobody could renew it without a manager, less the silence that is stored ([`silence`](super::silence)). Time limits went on by the host's clock. If that clock was
+//! nobody could renew it without a manager. A stored silence shortens that, to 15 s at least
+//! ([`silence`](super::silence)). Time limits went on by the host's clock. If that clock was
 //! moved meanwhile, a time limit ends that much earlier or later. A time limit never ends later than its
 //! whole length from now. Nodes enforce time limits by their own clocks in any case. A start time that
 //! cannot be true (1970, or the future) is replaced by the present.

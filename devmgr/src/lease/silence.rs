@@ -1,12 +1,17 @@
 //! For how long nothing was heard of a lease's holder, across changes of leader and restarts.
 //!
 //! Only time counts in which a manager served, because holders cannot renew otherwise. A manager stores a silence once it
-//! is longer than that of any holder that lives and reaches the manager, and again each [`least`] later. So renewals in
-//! time write nothing. A new manager continues a stored silence, but gives each lease [`least`] from its start. A holder
-//! that lives renews within that time: it knows nothing of the change, but its last renewal has failed or is long ago.
+//! is longer than that of any holder that lives and reaches the manager ([`late`]), and again each [`step`] later. So
+//! renewals in time write nothing. A new manager continues a stored silence, but gives each lease [`least`] from its start.
+//! A holder that lives renews within that time: it knows nothing of the change, but its last renewal has failed or is long
+//! ago.
 //!
-//! Pure; `grants` uses it. Invariants: a stored silence is deleted before its holder hears that the lease was renewed. A lease ends by silence
-//! only if managers have served for the lease's whole time without a word, and the present one for [`least`].
+//! A limit: a manager that lasts less than [`late`] (25 s of a lease of 60 s) stores no first silence. While all managers
+//! last less than that, a lease that nobody renews stays.
+//!
+//! Pure; `grants` uses it. Invariants: a stored silence is deleted before its holder hears that the lease was renewed. A
+//! lease ends by silence only if managers have served for the lease's whole time without a word, and the present one for
+//! [`least`].
 
 use crate::policy::Timing;
 use crate::time::{Span, Time};
@@ -35,6 +40,11 @@ pub(super) fn least(timing: &Timing) -> Span {
 /// after a twelfth.
 fn late(timing: &Timing) -> Span {
     Span(timing.lease.0 / 3 + timing.lease.0 / 12)
+}
+
+/// The time after which a silence is stored again. Few leases are silent, so it is short.
+fn step(timing: &Timing) -> Span {
+    Span(timing.lease.0 / 12)
 }
 
 impl Silence {
@@ -68,14 +78,13 @@ impl Silence {
 
     /// When the silence is to be stored.
     pub(super) fn due(&self, timing: &Timing) -> Option<Time> {
-        let least = least(timing);
-        if least == timing.lease {
+        if least(timing) == timing.lease {
             // Each manager gives the lease its whole time again, so a stored silence says nothing.
             return None;
         }
         let next = match self.stored {
             Span(0) => late(timing),
-            stored => Span(stored.0.saturating_add(least.0)),
+            stored => Span(stored.0.saturating_add(step(timing).0)),
         };
         Some(self.since.after(Span(next.0.saturating_sub(self.before.0))))
     }
@@ -102,11 +111,11 @@ mod tests {
         assert_eq!(silence.due(&timing), Some(Time(25_000)));
         let silence = silence.noted(Time(26_000));
         assert_eq!(silence.stored(), Span::seconds(26));
-        assert_eq!(silence.due(&timing), Some(Time(41_000)));
+        assert_eq!(silence.due(&timing), Some(Time(31_000)));
         // The next manager's clock has another beginning.
         let next = Silence::taken_over(Time(5_000), silence.stored());
         assert_eq!(next.until(&timing), Time(5_000 + 34_000));
-        assert_eq!(next.due(&timing), Some(Time(5_000 + 15_000)));
+        assert_eq!(next.due(&timing), Some(Time(5_000 + 5_000)));
         let last = Silence::taken_over(Time(0), Span::seconds(59));
         assert_eq!(last.until(&timing), Time(15_000));
     }

@@ -38,15 +38,17 @@ pub(super) async fn watch(
             });
             // The owner ends with the tenure.
             let Ok(reached) = reached.await else { return };
-            let turned_away = match reached.lacks_most() {
-                true => others.turned_away(&leader).await,
-                false => 0,
+            let wanted = match reached.lacks_most() {
+                true => others.most_wanted(&leader).await,
+                false => None,
             };
-            if !aside.look(now(), reached, turned_away) {
+            let turned_away = wanted.map_or(0, |(_, count)| count);
+            let wants = aside.look(now(), reached, turned_away);
+            let Some((chosen, _)) = wanted.filter(|_| wants) else {
                 continue;
-            }
+            };
             let Reached { connected, lost } = reached;
-            match others.may_step_aside().await {
+            match others.may_step_aside(chosen).await {
                 Ok(true) => {
                     tracing::warn!(
                         connected,

@@ -12,7 +12,8 @@
 //!   other.
 //! - `offline`: what is done to a store that no manager uses.
 //! - `port`: listeners and services, while roles change. `shared`: a manager among others, over etcd; `others`:
-//!   what it knows of them; `aside`: when it leaves the lead to them. `standby`: its services while another leads. `identity`: cluster and term in every answer.
+//!   what it knows of them; `aside`: when it leaves the lead to them. `standby`: its services while another leads.
+//!   `identity`: cluster and term in every answer.
 //!
 //! This module decides nothing about leases; [`crate::lease`] does. Invariant: only the owner changes
 //! state, and the owner never waits for another task.

@@ -10,8 +10,9 @@ use tonic::Status;
 use super::authentication::wall_now;
 use crate::etcd::{
     Etcd, Fault, Instruction, Instructions, Member, Registration, managers, mark_aside, members,
+    registrations,
 };
-use crate::leadership::Reign;
+use crate::leadership::{ManagerId, Reign};
 
 /// Time for the answer to an administrator who wants another leader.
 const ANSWERS_FIRST: Duration = Duration::from_millis(50);
@@ -34,19 +35,20 @@ impl Others {
         }
     }
 
-    /// The highest number of nodes that a standby has turned away which can lead.
-    pub(super) async fn turned_away(&self, leader: &str) -> u32 {
+    /// The standby that has turned most nodes away, of those that can lead, and the number of these nodes.
+    pub(super) async fn most_wanted(&self, leader: &str) -> Option<(ManagerId, u32)> {
         // Without an answer, nothing is known of the standbys.
-        let managers = managers(&self.etcd).await.unwrap_or_default();
+        let managers = registrations(&self.etcd).await.unwrap_or_default();
         let standbys = managers
-            .iter()
-            .filter(|of| of.problem.is_empty() && of.address != leader);
-        standbys.map(|of| of.turned_away).max().unwrap_or(0)
+            .into_iter()
+            .filter(|(_, of)| of.problem.is_empty() && of.address != leader);
+        let counts = standbys.map(|(id, of)| (id, of.turned_away));
+        counts.max_by_key(|(_, count)| *count)
     }
 
-    /// Whether this leader may step aside because its nodes do not reach it. It must do so then.
-    pub(super) async fn may_step_aside(&self) -> Result<bool, Fault> {
-        mark_aside(&self.etcd, self.reign).await
+    /// Whether this leader may step aside for `chosen`, because its nodes do not reach it. It must do so then.
+    pub(super) async fn may_step_aside(&self, chosen: ManagerId) -> Result<bool, Fault> {
+        mark_aside(&self.etcd, self.reign, chosen).await
     }
 
     /// Gives up the lead.

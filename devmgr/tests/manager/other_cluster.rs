@@ -44,7 +44,6 @@ async fn a_manager_of_another_cluster_stands_by_names_key_and_cure_and_writes_no
     while keys(&mut etcd, &own).await.is_empty() {
         assert!(begin.elapsed() < AT_MOST, "the leader is not registered");
     }
-    let before = keys(&mut etcd, PREFIX).await;
 
     let stranger = Manager::configured(&other);
     let key = format!("{PREFIX}rows/meta/cluster");
@@ -54,7 +53,7 @@ async fn a_manager_of_another_cluster_stands_by_names_key_and_cure_and_writes_no
     let status = client.ask(request("1")).await.err().unwrap();
     // Nobody is led into the other cluster.
     assert!(status.metadata().get(LEADER).is_none() && status.metadata().get(CLUSTER).is_none());
-    assert_eq!(keys(&mut etcd, PREFIX).await, before);
+    assert_eq!(keys(&mut etcd, &own).await.len(), 1);
 
     // Now nobody leads, and the stranger does not either.
     ours.kill();
@@ -62,14 +61,16 @@ async fn a_manager_of_another_cluster_stands_by_names_key_and_cure_and_writes_no
     while !keys(&mut etcd, &leader).await.is_empty() {
         assert!(begin.elapsed() < AT_MOST, "the leader's key stays");
     }
+    // From now on, nobody else writes.
+    let lasting = |(of, _): &(String, i64)| !of.contains("/managers/") && !of.ends_with("/leader");
+    let rows = keys(&mut etcd, PREFIX).await;
+    let rows: Vec<_> = rows.into_iter().filter(lasting).collect();
     let mut tries = tokio::time::interval(Duration::from_millis(100));
     for _ in 0..15 {
         tries.tick().await;
         let health = get(stranger.address, "/healthz").await;
         assert!(says.iter().all(|words| health.contains(words)), "{health}");
     }
-    let lasting = |(of, _): &(String, i64)| !of.contains("/managers/") && !of.ends_with("/leader");
-    let rows: Vec<_> = before.into_iter().filter(lasting).collect();
     let now = keys(&mut etcd, PREFIX).await;
     assert_eq!(now.into_iter().filter(lasting).collect::<Vec<_>>(), rows);
 
@@ -93,4 +94,20 @@ async fn a_misspelt_prefix_makes_no_new_cluster_if_the_cluster_is_named() {
     let mut etcd = cluster.client().await;
     assert_eq!(keys(&mut etcd, "/tset/").await, []);
     assert!(manager.log().contains(key), "{}", manager.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_cluster_row_is_named_as_damaged_also_if_the_cluster_is_named() {
+    let Some(cluster) = Cluster::start(1).await else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let table = cluster.table(&folder.path().join("token"));
+    let mut etcd = cluster.client().await;
+    let key = format!("{PREFIX}rows/meta/cluster");
+    etcd.put(key, "damaged", None).await.unwrap();
+    let manager = Manager::configured(&format!("{table}cluster = \"{}\"\n", "7".repeat(32)));
+    let says = [" 503 ", "cannot be read", "restore the store from a backup"];
+    see_health(manager.address, &says).await;
+    assert!(!manager.log().contains("cluster none"), "{}", manager.log());
 }

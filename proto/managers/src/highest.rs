@@ -22,7 +22,8 @@ pub enum Disbelieved {
     /// The answer has a lower term than the highest known one.
     #[error(
         "this device manager answers in term {answered}, but term {known} has begun: another manager leads now, or \
-         the store was restored from a backup; if it was restored, start the managers with --after-restore"
+         the store was restored from a backup; if it was restored, start the managers with --after-restore, or \
+         restart this process"
     )]
     LowerTerm {
         /// The answer's term.

@@ -1,8 +1,10 @@
 //! Finds the device manager that leads, among the configured ones, and logs why the others do not.
 //!
 //! A single manager is not asked in advance. This module takes no part in what follows on the connection.
-//! Invariant: each new reason of a manager is logged once, and after that at most every [`REPEAT_AFTER`].
+//! Invariants: each new reason of a manager is logged once, and after that at most every [`REPEAT_AFTER`]. A standby
+//! learns of this node only while a manager cannot be reached and none answers as the leader.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use causeway_managers::probe;
@@ -13,7 +15,7 @@ use parking_lot::Mutex;
 use tonic::transport::Channel;
 
 use super::Managed;
-use super::dial;
+use super::dial::{self, NotDialled};
 use super::link::Parted;
 use crate::config::ManagerAddress;
 
@@ -27,6 +29,34 @@ pub(super) struct Search<'a> {
     managed: &'a Managed,
     finder: Finder<String>,
     said: Mutex<Vec<Option<Said>>>,
+    found: Mutex<Vec<Option<Found>>>,
+}
+
+/// How the last attempt at a manager went, as far as another leader could help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It was not reached.
+    Unreachable,
+    /// It answers as a leader, though it may refuse this node. Another leader would refuse the node likewise.
+    Leading,
+    Other,
+}
+
+impl Found {
+    fn of(parted: &Parted) -> Found {
+        match parted {
+            Parted::Silent | Parted::NotDialled(NotDialled::Io(_) | NotDialled::TooSlow) => {
+                Found::Unreachable
+            }
+            Parted::Disbelieved(_) => Found::Leading,
+            _ => Found::Other,
+        }
+    }
+
+    /// Whether the leader may be one that the node does not reach.
+    fn misses_leader(all: &[Option<Found>]) -> bool {
+        all.contains(&Some(Found::Unreachable)) && !all.contains(&Some(Found::Leading))
+    }
 }
 
 /// The reason of a manager that was logged last.
@@ -43,19 +73,20 @@ impl<'a> Search<'a> {
             managed,
             finder: Finder::new(count, leader, Patience::Forever),
             said: Mutex::new((0..count).map(|_| None).collect()),
+            found: Mutex::new(vec![None; count]),
         }
     }
 
     /// Waits until a manager leads. Returns its number among the configured addresses, and a connection.
     pub(super) async fn find(&mut self) -> (usize, Channel) {
-        let (managed, said) = (self.managed, &self.said);
+        let (managed, said, found) = (self.managed, &self.said, &self.found);
         let ask = |number: usize| async move {
-            reach(managed, number).await.map_err(|parted| {
-                tell(
-                    &managed.0.settings.addresses[number],
-                    &mut said.lock()[number],
-                    &parted,
-                );
+            let misses_leader = || Found::misses_leader(&found.lock());
+            let reached = reach(managed, number, misses_leader).await;
+            found.lock()[number] =
+                Some(reached.as_ref().map_or_else(Found::of, |_| Found::Leading));
+            reached.map_err(|parted| {
+                tell(managed, number, &mut said.lock()[number], &parted);
                 not_leader(managed, parted)
             })
         };
@@ -68,15 +99,21 @@ impl<'a> Search<'a> {
 
     /// Notes that the node could not join the manager, although it was found.
     pub(super) fn refused(&mut self, number: usize, parted: Parted) {
-        let address = &self.managed.0.settings.addresses[number];
-        tell(address, &mut self.said.lock()[number], &parted);
+        tell(self.managed, number, &mut self.said.lock()[number], &parted);
+        if let Parted::NotLeading(_) = parted {
+            self.found.lock()[number] = Some(Found::Other);
+        }
         let not = not_leader(self.managed, parted);
         self.finder.refused(number, not);
     }
 }
 
-/// Connects to a manager. If there are several, asks whether it leads.
-async fn reach(managed: &Managed, number: usize) -> Result<Channel, Parted> {
+/// Connects to a manager. If there are several, asks whether it leads. The question names this node if it misses the leader.
+async fn reach(
+    managed: &Managed,
+    number: usize,
+    misses_leader: impl Fn() -> bool,
+) -> Result<Channel, Parted> {
     let settings = &managed.0.settings;
     let channel = dial::dial(&settings.addresses[number], settings.tls.as_ref()).await?;
     if settings.addresses.len() == 1 {
@@ -85,8 +122,10 @@ async fn reach(managed: &Managed, number: usize) -> Result<Channel, Parted> {
     let mut request = tonic::Request::new(GetManagerRequest {});
     dial::authorize(&mut request, settings.token.as_ref());
     managed.highest().tell(request.metadata_mut());
-    // A standby counts the nodes that it turns away.
-    if let Ok(node) = metadata::hexadecimal(managed.0.node).parse() {
+    // A standby counts the nodes that do not reach the leader.
+    if misses_leader()
+        && let Ok(node) = metadata::hexadecimal(managed.0.node).parse()
+    {
         request.metadata_mut().insert(metadata::NODE, node);
     }
     let hear = |metadata: &_, stands_by| managed.hear(metadata, stands_by);
@@ -117,7 +156,8 @@ fn number_of(managed: &Managed, named: &str) -> Option<usize> {
     addresses.position(|address| *address == named)
 }
 
-fn tell(manager: &ManagerAddress, said: &mut Option<Said>, parted: &Parted) {
+fn tell(managed: &Managed, number: usize, said: &mut Option<Said>, parted: &Parted) {
+    let manager = &managed.0.settings.addresses[number];
     let reason = parted.to_string();
     let is_known = said
         .as_ref()
@@ -128,9 +168,36 @@ fn tell(manager: &ManagerAddress, said: &mut Option<Said>, parted: &Parted) {
     if let Parted::NotLeading(_) = parted {
         tracing::info!(%manager, %reason, "this device manager does not lead; asking all of them");
     } else {
-        let (error, cure) = (&reason, parted.cure());
+        let cure = match parted {
+            Parted::Disbelieved(Disbelieved::LowerTerm { .. }) => managed.cure_of_lower_term(),
+            _ => parted.cure().map(Cow::Borrowed),
+        };
+        let (error, cure) = (&reason, cure.as_deref());
         tracing::warn!(%manager, %error, cure, "cannot join the device manager; retrying");
     }
     let at = Instant::now();
     *said = Some(Said { reason, at });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_misses_the_leader_only_if_one_is_unreachable_and_none_answers_as_leader() {
+        let (away, leads, other) = (Found::Unreachable, Found::Leading, Found::Other);
+        assert!(Found::misses_leader(&[Some(away), None, Some(other)]));
+        assert!(!Found::misses_leader(&[Some(away), Some(leads)]));
+        assert!(!Found::misses_leader(&[None, Some(other)]));
+        let (answered, known) = (metadata::Term(1), metadata::Term(2));
+        let lower = Parted::Disbelieved(Disbelieved::LowerTerm { answered, known });
+        assert_eq!(Found::of(&lower), leads);
+        assert_eq!(Found::of(&Parted::Silent), away);
+        // The manager's word, and a connection that it has closed.
+        assert_eq!(
+            Found::of(&Parted::NotLeading(tonic::Status::unavailable(""))),
+            other
+        );
+        assert_eq!(Found::of(&Parted::HungUp), other);
+    }
 }

@@ -24,6 +24,7 @@ mod offer;
 mod reach;
 mod remembered;
 
+use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -64,8 +65,10 @@ struct Shared {
     node: [u8; 16],
     started: Instant,
     state: Mutex<ManagedState>,
-    /// Never locked together with `state`, because writing the file takes a moment.
+    /// Locked by threads that may block, because writing the file takes a moment.
     remembered: Mutex<RememberedTerm>,
+    /// The file of `remembered`.
+    term_file: Option<PathBuf>,
     /// Notified when the next deadline may have changed.
     changed: Notify,
     /// Notified when a connection to the manager has ended.
@@ -163,7 +166,7 @@ impl Managed {
         workers: Workers,
         term_file: Option<PathBuf>,
     ) -> Managed {
-        let remembered = RememberedTerm::open(term_file);
+        let remembered = RememberedTerm::open(term_file.clone());
         let state = ManagedState {
             highest: remembered.highest(),
             ..ManagedState::default()
@@ -175,6 +178,7 @@ impl Managed {
             started: Instant::now(),
             state: Mutex::new(state),
             remembered: Mutex::new(remembered),
+            term_file,
             changed: Notify::new(),
             parted: Notify::new(),
             workers,
@@ -360,16 +364,37 @@ impl Managed {
 
     /// Decides whether a manager's answer is believed, by its metadata.
     fn hear(&self, metadata: &MetadataMap, stands_by: bool) -> Result<(), Disbelieved> {
-        probe::hear(&mut self.0.state.lock().highest, metadata, stands_by)?;
-        self.keep_term();
+        let has_risen = {
+            let highest = &mut self.0.state.lock().highest;
+            let before = *highest;
+            probe::hear(highest, metadata, stands_by)?;
+            *highest != before
+        };
+        if has_risen {
+            self.keep_term();
+        }
         Ok(())
     }
 
     /// Writes the highest known term down, for the next start.
     fn keep_term(&self) {
-        // A copy, so that the state is not locked any more.
-        let highest = self.highest();
-        self.0.remembered.lock().keep(&highest);
+        let managed = self.clone();
+        // The folder may lie on a server that hangs, and the daemon has one thread. Terms that overtake each other
+        // do no harm, because a lower one is not written.
+        tokio::task::spawn_blocking(move || {
+            // Read under the file's lock, so that a later task has the latest term.
+            let mut remembered = managed.0.remembered.lock();
+            let highest = managed.highest();
+            remembered.keep(&highest);
+        });
+    }
+
+    /// What to do if the managers' term is lower than the known one.
+    fn cure_of_lower_term(&self) -> Option<Cow<'static, str>> {
+        let file = self.0.term_file.as_ref()?.display();
+        Some(Cow::Owned(format!(
+            "if the term of before was an error, remove {file} and then restart this daemon"
+        )))
     }
 
     fn now(&self) -> Time {

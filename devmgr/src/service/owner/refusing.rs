@@ -25,7 +25,6 @@ use crate::identity::Caller;
 use crate::inventory::NodeId;
 use crate::lease::change::{LeaseRow, UnitRow};
 use crate::lease::{Action, Event, Granted, LeaseId, Outcome};
-use crate::time::Span;
 
 impl Owner {
     /// Refuses an input that asks for a change, if the store fails. Returns all other inputs.
@@ -132,11 +131,10 @@ impl Owner {
             Outcome::Leased(granted) => {
                 let row = row.filter(|row| row.confirmed)?;
                 let mut granted = as_stored(granted, row);
-                if row.silence != Span(0) {
-                    // The stored silence stays, so the next manager may give the lease its least time only.
-                    let least = self.manager.least_after_takeover();
-                    granted.until = granted.until.min(self.clock.now().after(least));
-                }
+                // The store may have a silence that the book does not know, because the answer to its write was lost. It
+                // stays, so the next manager may give the lease its least time only.
+                let least = self.manager.least_after_takeover();
+                granted.until = granted.until.min(self.clock.now().after(least));
                 Some(Outcome::Leased(granted))
             }
             Outcome::Reserved(granted) => Some(Outcome::Reserved(as_stored(granted, row?))),
