@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use causeway_announcer::{AnnounceSettings, BadAnnounce};
 use causeway_proto::MANAGER_PORT;
+use causeway_proto::metadata::ClusterId;
 use causeway_security::OwnCertificate;
 use causeway_serving::logging::{BadLogging, Format, Logging};
 use causeway_serving::settings::{HeartbeatTable, ServerFlags, TlsTable};
@@ -125,6 +126,7 @@ pub struct Table {
 struct EtcdTable {
     endpoints: Vec<Spanned<String>>,
     prefix: Option<Spanned<String>>,
+    cluster: Option<Spanned<String>>,
     ca: Option<PathBuf>,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -476,6 +478,13 @@ fn etcd(file: &ConfigFile, insecure: bool) -> Result<Access, BadSettings> {
     if !prefix.ends_with('/') {
         prefix.push('/');
     }
+    let cluster = table.cluster.as_ref().map(|spanned| {
+        let id = spanned.get_ref();
+        let message = format!(
+            "invalid cluster `{id}`; expected the 32 digits that `causeway managers` shows"
+        );
+        ClusterId::parse(id).ok_or_else(|| file.wrong(spanned, &message))
+    });
     let ttl = table
         .ttl_s
         .as_ref()
@@ -518,6 +527,7 @@ fn etcd(file: &ConfigFile, insecure: bool) -> Result<Access, BadSettings> {
         tls,
         endpoints,
         prefix,
+        cluster: cluster.transpose()?,
         login,
         ttl: Span::seconds(u64::from(ttl)),
     })
@@ -703,9 +713,14 @@ mod tests {
 
     #[test]
     fn etcd_is_reached_as_the_table_says() {
-        let table = "endpoints = [\"https://e1:2379\", \"http://127.0.0.1:1\"]\nca = \"ca.pem\"\nprefix = \"/x\"";
+        let table = "endpoints = [\"https://e1:2379\", \"http://127.0.0.1:1\"]\nca = \"ca.pem\"\nprefix = \"/x\"\n\
+                     cluster = \"0123456789abcdef0123456789abcdef\"";
         let settings = combine(&Flags::default(), &format!("{ETCD}{table}")).unwrap();
         let access = settings.etcd.unwrap();
+        assert_eq!(
+            access.cluster.map(|of| of.to_string()).as_deref(),
+            Some("0123456789abcdef0123456789abcdef")
+        );
         assert_eq!((&*access.prefix, access.ttl), ("/x/", Span::seconds(2)));
         assert_eq!(access.tls.unwrap().ca, Path::new("ca.pem"));
         assert_eq!(settings.advertise.as_deref(), Some("m1:7078"));
@@ -721,6 +736,10 @@ mod tests {
             ("", "endpoints"),
             ("endpoints = []", "is empty"),
             ("endpoints = [\"e1:2379\"]", "expected e.g."),
+            (
+                "endpoints = [\"http://[::1]:1\"]\ncluster = \"ours\"",
+                "causeway managers",
+            ),
             ("endpoints = [\"http://e1:2379\"]", "--insecure"),
             ("endpoints = [\"https://e1:2379\"]", "and ca"),
             (

@@ -19,6 +19,24 @@ pub const TERM: &str = "causeway-term";
 /// cluster, as 32 hexadecimal digits.
 pub const CLUSTER: &str = "causeway-cluster";
 
+/// Metadata of a node's question whether a manager leads: the node's uuid, as 32 hexadecimal digits. A node adds it only
+/// if it does not reach the leader. A standby counts these nodes. Nobody checks the claim.
+pub const NODE: &str = "causeway-node";
+
+/// Parses 32 hexadecimal digits, as [`CLUSTER`] and [`NODE`] have them.
+#[must_use]
+pub fn sixteen_bytes(text: &str) -> Option<[u8; 16]> {
+    let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = is_hex.then(|| u128::from_str_radix(text, 16).ok())??;
+    Some(number.to_be_bytes())
+}
+
+/// Writes 32 hexadecimal digits, as [`sixteen_bytes`] reads them.
+#[must_use]
+pub fn hexadecimal(bytes: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(bytes))
+}
+
 /// Number of a leader of a cluster's managers: each leader has a higher term than all before. 0: none
 /// is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,15 +70,13 @@ impl ClusterId {
     /// Parses the value of [`CLUSTER`].
     #[must_use]
     pub fn parse(text: &str) -> Option<ClusterId> {
-        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = is_hex.then(|| u128::from_str_radix(text, 16).ok())??;
-        Some(ClusterId(number.to_be_bytes()))
+        sixteen_bytes(text).map(ClusterId)
     }
 }
 
 impl fmt::Display for ClusterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+        f.write_str(&hexadecimal(self.0))
     }
 }
 

@@ -17,13 +17,14 @@ use causeway_proto::manager::{
     FromNode, Grant, GrantAcknowledged, GrantRefused, GrantWithdrawn, Heartbeat, Hello,
     RunningLease, ToNode, Welcome, Withdraw, from_node, to_node,
 };
-use causeway_proto::metadata::{ClusterId, Term};
+use causeway_proto::metadata::{self, ClusterId, Term};
 use causeway_proto::request::property;
 use causeway_proto::version::WireVersion;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::metadata::MetadataMap;
 use tonic::{Status, Streaming};
 
 use crate::Managers;
@@ -113,7 +114,13 @@ impl FakeNode {
         let hear = |metadata: &_, stands_by| {
             causeway_managers::probe::hear(&mut highest.lock(), metadata, stands_by)
         };
-        let tell = |metadata: &mut _| highest.lock().tell(metadata);
+        let node = self.uuid();
+        let tell = |call: &mut MetadataMap| {
+            highest.lock().tell(call);
+            if let Ok(node) = metadata::hexadecimal(node).parse() {
+                call.insert(metadata::NODE, node);
+            }
+        };
         let channel = self.managers.leader(hear, tell).await;
         let (send, words) = mpsc::unbounded_channel();
         say(&send, from_node::Message::Hello(self.hello()));

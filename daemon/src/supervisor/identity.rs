@@ -28,6 +28,8 @@ pub(super) struct Identity {
     pub(super) is_kept: bool,
     /// New at each start.
     pub(super) run: Run,
+    /// The file for the highest term of a manager that the node has met. `None`: the uuid is not kept.
+    pub(super) term_file: Option<PathBuf>,
     /// Keeps other daemons from using the uuid.
     _lock: Option<File>,
 }
@@ -43,6 +45,8 @@ impl Identity {
             }
         };
         let is_kept = kept.is_ok() && !settings.private;
+        let state = settings.state.as_deref();
+        let term_file = state.map(|folder| path(folder, &machine()).with_extension("term"));
         let (uuid, lock) = kept.unwrap_or_else(|problem| {
             // Others recognize the node only if a manager or an announcement names it.
             let text = "this causewayd is another node at each start";
@@ -56,6 +60,8 @@ impl Identity {
             uuid,
             is_kept,
             run: rand::random(),
+            // The lock is that of both files.
+            term_file: term_file.filter(|_| lock.is_some()),
             _lock: lock,
         }
     }

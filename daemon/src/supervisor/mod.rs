@@ -295,7 +295,9 @@ impl Node {
         );
         let managed = settings.manager.clone().map(|manager| {
             let shares = settings.shares.clone();
-            Managed::new(manager, shares, *identity.uuid.as_bytes(), workers.clone())
+            let node = *identity.uuid.as_bytes();
+            let term = identity.term_file.clone();
+            Managed::new(manager, shares, node, workers.clone(), term)
         });
         let settings = Arc::new(settings);
         let cards = Cards::new(processes.clone());

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use causeway_proto::manager::nodes_server::{Nodes, NodesServer};
 use causeway_proto::manager::*;
-use causeway_proto::metadata::{CLUSTER, ClusterId, LEADER, TERM};
+use causeway_proto::metadata::{CLUSTER, ClusterId, LEADER, NODE, TERM};
 use causeway_proto::version::WireVersion;
 use causeway_security::LeaseKey;
 use causeway_serving::services::Services;
@@ -35,6 +35,8 @@ pub struct Manager {
     pub key: LeaseKey,
     joined: Receiver<Node>,
     part: Arc<Mutex<Part>>,
+    /// Nodes that do not reach the leader, as they say.
+    missing: Arc<Mutex<Vec<String>>>,
 }
 
 /// What a manager that shares its store with others does.
@@ -65,6 +67,8 @@ impl Manager {
         let (joins, joined) = channel();
         let part = Arc::new(Mutex::new(part));
         let played = Arc::clone(&part);
+        let missing = Arc::default();
+        let named = Arc::clone(&missing);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -73,7 +77,7 @@ impl Manager {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let services = Services::default()
                     .with(NodesServer::new(Service(joins, Arc::clone(&played))))
-                    .with(Admin(played));
+                    .with(Admin(played, named));
                 tonic::transport::Server::builder()
                     .serve_with_incoming(services, TcpListenerStream::new(listener))
                     .await
@@ -85,7 +89,13 @@ impl Manager {
             key: LeaseKey::generate().unwrap(),
             joined,
             part,
+            missing,
         }
+    }
+
+    /// Returns the nodes that have said that they do not reach the leader.
+    pub fn missing(&self) -> Vec<String> {
+        self.missing.lock().unwrap().clone()
     }
 
     pub fn plays(&self, part: Part) {
@@ -274,7 +284,7 @@ fn judge(part: &Mutex<Part>) -> Result<MetadataMap, Status> {
 
 /// The service `Admin`, of which only the question who leads is asked. A leader refuses it.
 #[derive(Clone)]
-struct Admin(Arc<Mutex<Part>>);
+struct Admin(Arc<Mutex<Part>>, Arc<Mutex<Vec<String>>>);
 
 impl NamedService for Admin {
     const NAME: &'static str = "causeway.manager.v1.Admin";
@@ -289,7 +299,11 @@ impl tonic::codegen::Service<http::Request<Body>> for Admin {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if let Some(node) = request.headers().get(NODE) {
+            let node = node.to_str().unwrap().to_owned();
+            self.1.lock().unwrap().push(node);
+        }
         let refused = |metadata| {
             Status::with_metadata(Code::Unauthenticated, "a token is required", metadata)
         };

@@ -20,7 +20,17 @@ struct Joining {
 
 impl Joining {
     fn start(managers: &[SocketAddr]) -> Joining {
-        let state = tempfile::tempdir().unwrap();
+        Joining::start_with(tempfile::tempdir().unwrap(), managers)
+    }
+
+    /// Kills the daemon, and starts it again with the same state.
+    fn start_again(self, managers: &[SocketAddr]) -> Joining {
+        let Joining { _daemon, state } = self;
+        drop(_daemon);
+        Joining::start_with(state, managers)
+    }
+
+    fn start_with(state: tempfile::TempDir, managers: &[SocketAddr]) -> Joining {
         let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_causewayd"));
         program.stderr(std::fs::File::create(log(state.path())).unwrap());
         let managers: Vec<String> = managers.iter().map(ToString::to_string).collect();
@@ -41,6 +51,19 @@ impl Joining {
             log.contains(text).then_some(())
         });
     }
+}
+
+/// Waits until a file of the daemon's state has this term.
+fn remembers(state: &Path, term: u64) {
+    let ends = format!(" {term}\n");
+    eventually("the term is stored", || {
+        let files = std::fs::read_dir(state).unwrap();
+        let mut texts = files
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|end| end == "term"))
+            .filter_map(|path| std::fs::read_to_string(path).ok());
+        texts.any(|text| text.ends_with(&ends)).then_some(())
+    });
 }
 
 fn log(folder: &Path) -> std::path::PathBuf {
@@ -84,6 +107,40 @@ fn dead_and_silent_managers_do_not_matter() {
     let addresses = [dead_address, silent.local_addr().unwrap(), leader.address];
     let _daemon = Joining::start(&addresses);
     welcomed(&leader, 1, 1);
+}
+
+#[test]
+fn a_daemon_that_does_not_reach_the_leader_says_so_to_a_standby() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let leader = gone.local_addr().unwrap();
+    drop(gone);
+    let standby = Manager::playing(Part::StandsBy(Some(leader)));
+    let _daemon = Joining::start(&[standby.address, leader]);
+    let node = eventually("the node is named", || standby.missing().pop());
+    standby.plays(Part::Leads(5, OURS));
+    let joined = standby.joined();
+    let uuid: String = (joined.hello.node_uuid.iter())
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert_eq!(node, uuid);
+}
+
+#[test]
+fn a_daemon_that_the_leader_refuses_does_not_ask_a_standby_for_another_leader() {
+    let (leader, standby) = pair();
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead_address = dead.local_addr().unwrap();
+    drop(dead);
+    let _daemon = Joining::start(&[leader.address, standby.address, dead_address]);
+    // The dead one alone, before the leader has answered, may count.
+    drop(leader.joined());
+    drop(leader.joined());
+    let before = standby.missing().len();
+    // Each connection is closed before a welcome; between two of them, a second passes at most.
+    for _ in 0..4 {
+        drop(leader.joined());
+    }
+    assert_eq!(standby.missing().len(), before);
 }
 
 #[test]
@@ -141,4 +198,50 @@ fn a_manager_of_another_cluster_is_not_joined_and_the_cure_is_named() {
     leader.plays(Part::Leads(6, OURS));
     // The other cluster's term does not count.
     welcomed(&leader, 6, 6);
+}
+
+#[test]
+fn a_daemon_that_was_started_again_believes_no_lower_term_and_a_store_that_was_made_anew() {
+    let (leader, other) = pair();
+    let managers = [other.address, leader.address];
+    let daemon = Joining::start(&managers);
+    let node = welcomed(&leader, 5, 5);
+    remembers(daemon.state.path(), 5);
+    // The store was restored, and the daemon's host was started anew.
+    other.plays(Part::Leads(4, OURS));
+    leader.plays(Part::StandsBy(Some(other.address)));
+    let daemon = daemon.start_again(&managers);
+    drop(node);
+    daemon.says("answers in term 4, but term 5 has begun");
+    // A restart alone does not help, so the cure names the file.
+    daemon.says(".term and then restart this daemon");
+    assert!(other.is_alone());
+    other.plays(Part::Leads(6, OURS));
+    let node = welcomed(&other, 6, 6);
+    remembers(daemon.state.path(), 6);
+    // Another cluster, whose terms begin anew.
+    other.plays(Part::Leads(1, OTHER));
+    let _daemon = daemon.start_again(&managers);
+    drop(node);
+    let node = other.joined();
+    let hello = (node.hello.term, &node.hello.cluster_id[..]);
+    assert_eq!(hello, (1, &OTHER.0[..]));
+}
+
+#[test]
+fn a_single_manager_in_a_lower_term_than_before_the_restart_is_left() {
+    let leader = Manager::playing(Part::Leads(5, OURS));
+    let daemon = Joining::start(&[leader.address]);
+    let node = leader.joined();
+    node.welcome_in(&leader.key, 10, 5, OURS);
+    node.beat(|_| true);
+    remembers(daemon.state.path(), 5);
+    let daemon = daemon.start_again(&[leader.address]);
+    drop(node);
+    // Nothing is told before the cluster is known.
+    let node = leader.joined();
+    assert_eq!(node.hello.term, 0);
+    node.welcome_in(&leader.key, 10, 4, OURS);
+    node.left();
+    daemon.says("answers in term 4, but term 5 has begun");
 }

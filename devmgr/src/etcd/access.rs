@@ -6,6 +6,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use causeway_proto::metadata::ClusterId;
 use causeway_security::{ClientTls, secure};
 use etcd_client::{Channel, Client, ConnectOptions};
 use hyper_util::rt::TokioIo;
@@ -16,6 +17,7 @@ use tower::service_fn;
 
 use super::client::{CONNECTS_WITHIN, PING_EVERY, PING_WITHIN};
 use super::fault::Fault;
+use crate::store::StoreError;
 use crate::time::Span;
 
 /// How etcd is reached.
@@ -25,6 +27,8 @@ pub struct Access {
     pub endpoints: Vec<String>,
     /// The beginning of all keys; ends with `/`.
     pub prefix: String,
+    /// The cluster whose state lies below the prefix. No other one is touched. `None`: whichever is there, or a new one.
+    pub cluster: Option<ClusterId>,
     /// TLS to `https` endpoints.
     pub tls: Option<Tls>,
     /// etcd's user, and the file with the password.
@@ -48,6 +52,21 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Access {
+    /// Checks the cluster that etcd has below the prefix.
+    ///
+    /// # Errors
+    /// [`StoreError::OtherCluster`]
+    pub(super) fn check_cluster(&self, found: Option<ClusterId>) -> Result<(), StoreError> {
+        match self.cluster {
+            Some(expected) if found != Some(expected) => Err(StoreError::OtherCluster {
+                key: format!("{}rows/meta/cluster", self.prefix),
+                found: found.map_or_else(|| "none".to_owned(), |of| of.to_string()),
+                expected,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// A client of the member with this number. It connects with the first call.
     pub(super) async fn client(&self, at: usize) -> Result<Client, Fault> {
         let url = &self.endpoints[at];

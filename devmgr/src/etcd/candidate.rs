@@ -11,15 +11,18 @@ use etcd_client::{
     Compare, CompareOp, DeleteOptions, EventType, GetResponse, LeaseGrantOptions, PutOptions, Txn,
     TxnOp, TxnOpResponse, WatchOptions,
 };
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::aside::aside_in;
 use super::client::Etcd;
 use super::fault::Fault;
 use super::keys::{Keys, Registration, first_step, leader_of, leader_value};
 use super::registering::{Hanging, Registering};
 use super::store::EtcdStore;
 use super::tenure::{Tenure, now};
+use crate::leadership::turned_away::TurnedAway;
 use crate::leadership::{
     Action, EtcdLease, Event, LeaderKey, Leadership, ManagerId, Reign, Revision, View, Why,
 };
@@ -75,6 +78,21 @@ pub struct Standing {
     pub reaches_etcd: bool,
 }
 
+/// The nodes that this manager has turned away lately. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTurnedAway(Arc<Mutex<TurnedAway>>);
+
+impl SharedTurnedAway {
+    /// A node has asked this manager, which stands by.
+    pub fn note(&self, node: [u8; 16]) {
+        self.0.lock().note(now(), node);
+    }
+
+    fn published(&self) -> u32 {
+        self.0.lock().published(now())
+    }
+}
+
 /// What a manager tells its candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instruction {
@@ -93,6 +111,7 @@ pub struct Candidate {
     id: ManagerId,
     address: String,
     dashboard: String,
+    turned_away: SharedTurnedAway,
     machine: Leadership,
     events: mpsc::UnboundedSender<Happened>,
     happened: mpsc::UnboundedReceiver<Happened>,
@@ -108,6 +127,10 @@ pub struct Candidate {
     /// Why etcd cannot be read.
     unreachable: Option<Arc<str>>,
     unfit: Option<Unfit>,
+    /// Whose cluster etcd has, if it is not this manager's. Nothing is written there.
+    foreign: Option<Arc<str>>,
+    /// The term after which this manager has left the lead to another that most nodes reach. It does so once.
+    yielded: Option<Term>,
 }
 
 /// Why this manager could not lead when it tried.
@@ -122,8 +145,11 @@ enum Happened {
     Event(Event),
     Granted(EtcdLease, Time, Span),
     Loaded(Reign, Box<(EtcdStore, Stored)>),
-    /// A look at the leader's key has succeeded, and has found the cluster's id; or the look has failed.
-    Looked(Result<Option<ClusterId>, Fault>),
+    /// A look at the leader's key has succeeded, and has found the cluster's id, none, or a row that cannot be read; or the
+    /// look has failed.
+    Looked(Result<Result<Option<ClusterId>, StoreError>, Fault>),
+    /// This manager leaves the lead to another, because of a mark of this term.
+    Yielded(EtcdLease, Term),
     /// This manager could lead as far as the store goes (`None`), or could not.
     Fit(Option<Fault>),
     /// Whether this manager was registered.
@@ -162,6 +188,7 @@ impl Candidate {
             id,
             address,
             dashboard: String::new(),
+            turned_away: SharedTurnedAway::default(),
             machine: Leadership::new(id, now()),
             events,
             happened,
@@ -175,6 +202,8 @@ impl Candidate {
             compacting: JoinSet::new(),
             unreachable: None,
             unfit: None,
+            foreign: None,
+            yielded: None,
         };
         (candidate, ordered, instructions)
     }
@@ -184,6 +213,15 @@ impl Candidate {
     pub fn with_dashboard(self, url: String) -> Candidate {
         let dashboard = url;
         Candidate { dashboard, ..self }
+    }
+
+    /// Publishes how many nodes this manager has turned away.
+    #[must_use]
+    pub fn counting(self, turned_away: SharedTurnedAway) -> Candidate {
+        Candidate {
+            turned_away,
+            ..self
+        }
     }
 
     /// Runs until [`Instruction::Stop`], or until nobody takes orders any more. `wall` is the host's clock.
@@ -241,7 +279,16 @@ impl Candidate {
                 Event::Loaded(reign)
             }
             Happened::Looked(looked) => {
-                if let Ok(Some(cluster)) = &looked {
+                if let Ok(found) = &looked {
+                    let access = self.etcd.access();
+                    let problem = match found {
+                        Ok(found) => access.check_cluster(*found).err().map(|of| of.to_string()),
+                        // Otherwise whoever leads reports the damaged row.
+                        Err(damaged) => access.cluster.map(|_| damaged.to_string()),
+                    };
+                    self.foreign = problem.map(Arc::from);
+                }
+                if let (Ok(Ok(Some(cluster))), None) = (&looked, &self.foreign) {
                     let cluster = Some(*cluster);
                     self.standing.send_if_modified(|standing| {
                         std::mem::replace(&mut standing.cluster, cluster) != cluster
@@ -255,6 +302,10 @@ impl Candidate {
                 self.unreachable = fault.map(|fault| Arc::from(fault.to_string()));
                 self.tell_problem();
                 return None;
+            }
+            Happened::Yielded(lease, term) => {
+                self.yielded = Some(term);
+                Event::Yielded(lease)
             }
             Happened::Registered(is_done) => {
                 self.registering.end(now(), is_done);
@@ -276,7 +327,8 @@ impl Candidate {
 
     fn tell_problem(&self) {
         let unfit = self.unfit.as_ref().map(|of| &of.reason);
-        let problem = unfit.or(self.unreachable.as_ref()).cloned();
+        let foreign = self.foreign.as_ref();
+        let problem = foreign.or(unfit).or(self.unreachable.as_ref()).cloned();
         self.standing.send_if_modified(|standing| {
             if standing.problem == problem {
                 return false;
@@ -302,6 +354,7 @@ impl Candidate {
                     keys: self.keys.clone(),
                     id: self.id,
                     address: self.address.clone(),
+                    yielded: self.yielded,
                 };
                 let events = self.events.clone();
                 tokio::spawn(async move { take.run(lease, &events).await });
@@ -379,7 +432,8 @@ impl Candidate {
             View::Standby(None) => (None, None),
             View::Loading(_) | View::Leading(_) => (Some(self.address.clone()), None),
         };
-        let leader = leader.filter(|address| !address.is_empty());
+        // The leader of another cluster is nobody's.
+        let leader = leader.filter(|address| !address.is_empty() && self.foreign.is_none());
         let met = self.machine.met();
         self.standing.send_if_modified(|standing| {
             let before = (&standing.leader, standing.other, standing.met);
@@ -400,8 +454,9 @@ impl Candidate {
                 .unwrap_or_default()
                 .to_owned(),
             dashboard: self.dashboard.clone(),
+            turned_away: self.turned_away.published(),
         };
-        let Some(lease) = self.machine.lease() else {
+        let Some(lease) = self.machine.lease().filter(|_| self.may_register()) else {
             return;
         };
         let wanted = (lease, registration);
@@ -409,6 +464,12 @@ impl Candidate {
             let (etcd, key) = (self.etcd.clone(), self.keys.manager(self.id));
             self.spawn(register(etcd, key, wanted));
         }
+    }
+
+    /// Whether etcd is known to have this manager's cluster, if the settings name it.
+    fn may_register(&self) -> bool {
+        let access = self.etcd.access();
+        self.foreign.is_none() && access.check_cluster(self.standing.borrow().cluster).is_ok()
     }
 
     /// Follows the leader's key: by a watch, and by reading it now and then, because a member that hangs
@@ -441,8 +502,7 @@ async fn look(
         return Err(Fault::Incomplete);
     };
     let cluster = cluster.kvs().first();
-    // Whoever leads reports a damaged row.
-    let cluster = cluster.and_then(|row| cluster_of(row.value()).ok());
+    let cluster = cluster.map(|row| cluster_of(row.value())).transpose();
     let _ = events.send(Happened::Looked(Ok(cluster)));
     let _ = events.send(Happened::Event(Event::Seen(leader_in(leader))));
     let until = tokio::time::Instant::now() + LOOK_EVERY;
@@ -532,23 +592,31 @@ struct Take {
     keys: Keys,
     id: ManagerId,
     address: String,
+    yielded: Option<Term>,
 }
 
 impl Take {
     async fn run(&self, lease: EtcdLease, events: &mpsc::UnboundedSender<Happened>) {
-        let event = match self.take(lease).await {
-            Ok(event) => event,
+        let happened = match self.take(lease).await {
+            Ok(happened) => happened,
             Err(fault) => {
                 let _ = events.send(Happened::Fit(Some(fault)));
-                Event::NotTaken(lease)
+                Happened::Event(Event::NotTaken(lease))
             }
         };
-        let _ = events.send(Happened::Event(event));
+        let _ = events.send(happened);
     }
 
-    async fn take(&self, lease: EtcdLease) -> Result<Event, Fault> {
+    async fn take(&self, lease: EtcdLease) -> Result<Happened, Fault> {
         // Read first: nothing is written into a store of a later version.
-        let keys = [self.keys.leader(), self.keys.schema(), self.keys.term()];
+        let keys = &self.keys;
+        let keys = [
+            keys.leader(),
+            keys.schema(),
+            keys.term(),
+            keys.cluster(),
+            keys.aside(),
+        ];
         let gets = keys.map(|key| TxnOp::get(key, None));
         let read = self
             .etcd
@@ -558,6 +626,8 @@ impl Take {
             TxnOpResponse::Get(leader),
             TxnOpResponse::Get(schema),
             TxnOpResponse::Get(term),
+            TxnOpResponse::Get(cluster),
+            TxnOpResponse::Get(aside),
         ] = &read.op_responses()[..]
         else {
             return Err(Fault::Incomplete);
@@ -565,7 +635,7 @@ impl Take {
         if let Some(leader) = leader_in(leader) {
             // The watch reports it, too; this may be earlier.
             tracing::debug!(leader = leader.address, "another manager leads");
-            return Ok(Event::NotTaken(lease));
+            return Ok(Happened::Event(Event::NotTaken(lease)));
         }
         let number = |key: &[u8], of: &GetResponse| {
             let row = of.kvs().first();
@@ -574,7 +644,19 @@ impl Take {
         if let Some(schema) = number(META_SCHEMA, schema)? {
             check_schema(u32::try_from(schema).unwrap_or(u32::MAX))?;
         }
-        let term_now = Term(number(META_TERM, term)?.unwrap_or(0) + 1);
+        let found = cluster.kvs().first();
+        let found = found.map(|row| cluster_of(row.value())).transpose()?;
+        self.etcd.access().check_cluster(found)?;
+        let last = Term(number(META_TERM, term)?.unwrap_or(0));
+        let yields = aside_in(aside).is_some_and(|of| of.yields(last, self.id));
+        if yields && self.yielded != Some(last) {
+            tracing::info!(
+                term = last.0,
+                "another manager shall lead, which most nodes reach"
+            );
+            return Ok(Happened::Yielded(lease, last));
+        }
+        let term_now = Term(last.0 + 1);
         let revision = |of: &GetResponse| of.kvs().first().map_or(0, |kv| kv.mod_revision());
         let hangs = PutOptions::new().with_lease(lease.0);
         let value = leader_value(self.id, &self.address, term_now);
@@ -583,6 +665,7 @@ impl Take {
                 Compare::create_revision(self.keys.leader(), CompareOp::Equal, 0),
                 Compare::mod_revision(self.keys.schema(), CompareOp::Equal, revision(schema)),
                 Compare::mod_revision(self.keys.term(), CompareOp::Equal, revision(term)),
+                Compare::mod_revision(self.keys.cluster(), CompareOp::Equal, revision(cluster)),
             ])
             .and_then([
                 TxnOp::put(self.keys.leader(), value, Some(hangs)),
@@ -591,14 +674,14 @@ impl Take {
             ]);
         let taken = self.etcd.txn(ANSWERS_WITHIN, take).await?;
         if !taken.succeeded() {
-            return Ok(Event::NotTaken(lease));
+            return Ok(Happened::Event(Event::NotTaken(lease)));
         }
         let revision = taken.header().ok_or(Fault::Incomplete)?.revision();
         let reign = Reign {
             term: term_now,
             revision: Revision(revision),
         };
-        Ok(Event::Taken(lease, reign))
+        Ok(Happened::Event(Event::Taken(lease, reign)))
     }
 }
 
@@ -682,6 +765,7 @@ mod tests {
         let etcd = Etcd::new(Access {
             endpoints: vec!["http://127.0.0.1:1".to_owned()],
             prefix: "/test/".to_owned(),
+            cluster: None,
             tls: None,
             login: None,
             ttl: Span::seconds(2),

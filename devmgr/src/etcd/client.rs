@@ -241,6 +241,7 @@ mod tests {
         let etcd = Etcd::new(Access {
             endpoints: vec![format!("http://{}", member.local_addr().unwrap())],
             prefix: "/test/".to_owned(),
+            cluster: None,
             tls: None,
             login: Some(("manager".to_owned(), password)),
             ttl: Span::seconds(2),

@@ -6,6 +6,8 @@
 //! pending                  a step too large for one transaction: stored as a whole, not in its rows yet
 //! parts/STEP/NUMBER        the rows of such a step
 //! managers/ID              a running manager; hangs on its etcd lease
+//! aside                    a leader has stepped aside because its nodes did not reach it; hangs on a lease of minutes
+//! before-aside             for how long `aside` lasts; hangs on a lease of four times that
 //! rows/TABLE/KEY           the rows of the store
 //! ```
 //! Invariant: keys of different kinds never begin with each other.
@@ -37,6 +39,14 @@ impl Keys {
         self.below("leader")
     }
 
+    pub(super) fn aside(&self) -> Vec<u8> {
+        self.below("aside")
+    }
+
+    pub(super) fn before_aside(&self) -> Vec<u8> {
+        self.below("before-aside")
+    }
+
     pub(super) fn step(&self) -> Vec<u8> {
         self.below("step")
     }
@@ -66,6 +76,13 @@ impl Keys {
 
     pub(super) fn managers(&self) -> Vec<u8> {
         self.below("managers/")
+    }
+
+    /// The manager by the key of its registration.
+    pub(super) fn manager_of(&self, key: &[u8]) -> Option<ManagerId> {
+        let id = key.strip_prefix(self.managers().as_slice())?;
+        let id = u64::from_str_radix(std::str::from_utf8(id).ok()?, 16).ok()?;
+        Some(ManagerId(id))
     }
 
     /// The beginning of the keys of all rows.
@@ -163,6 +180,29 @@ pub(super) fn first_step(term: Term) -> Vec<u8> {
     format!("{term} 0").into_bytes()
 }
 
+/// The value of `aside`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AsideValue {
+    /// The term of the leader that has stepped aside.
+    pub(super) term: u64,
+    /// The manager that most nodes reach, which shall lead next.
+    pub(super) chosen: ManagerIdValue,
+}
+
+impl AsideValue {
+    pub(super) fn new(term: Term, chosen: ManagerId) -> AsideValue {
+        AsideValue {
+            term: term.0,
+            chosen: format!("{:016x}", chosen.0),
+        }
+    }
+
+    /// Whether this manager leaves the lead to the chosen one, if nobody has led since `term`.
+    pub(super) fn yields(&self, term: Term, manager: ManagerId) -> bool {
+        self.term == term.0 && *self != AsideValue::new(term, manager)
+    }
+}
+
 /// The value of `running` managers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
@@ -180,6 +220,13 @@ pub struct Registration {
     /// The URL of its dashboard. Empty: it has none that others reach.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dashboard: String,
+    /// Nodes that it has turned away lately, because another manager leads.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub turned_away: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]
@@ -198,6 +245,16 @@ mod tests {
         }
         assert_eq!(keys.table_of(b"/causeway/rows/later/x"), None);
         assert_eq!(keys.table_of(b"/causeway/leader"), None);
+    }
+
+    #[test]
+    fn only_others_than_the_chosen_manager_yield_and_only_until_somebody_has_led() {
+        let keys = Keys::new("/causeway/");
+        let chosen = keys.manager_of(&keys.manager(ManagerId(7))).unwrap();
+        let aside = AsideValue::new(Term(3), chosen);
+        assert!(!aside.yields(Term(3), ManagerId(7)));
+        assert!(aside.yields(Term(3), ManagerId(8)));
+        assert!(!aside.yields(Term(4), ManagerId(8)));
     }
 
     #[test]

@@ -35,10 +35,21 @@ pub struct Member {
 /// # Errors
 /// [`Fault`]
 pub async fn managers(etcd: &Etcd) -> Result<Vec<Registration>, Fault> {
+    let found = registrations(etcd).await?.into_iter();
+    Ok(found.map(|(_, registration)| registration).collect())
+}
+
+/// As [`managers`], with their processes.
+///
+/// # Errors
+/// [`Fault`]
+pub async fn registrations(etcd: &Etcd) -> Result<Vec<(ManagerId, Registration)>, Fault> {
     let keys = Keys::new(&etcd.access().prefix);
     let found = range(etcd, keys.managers()).await?;
     // Those of later versions may say it in another way.
-    let read = |(_, value): &(Vec<u8>, Vec<u8>)| serde_json::from_slice(value).ok();
+    let read = |(key, value): &(Vec<u8>, Vec<u8>)| {
+        Some((keys.manager_of(key)?, serde_json::from_slice(value).ok()?))
+    };
     Ok(found.iter().filter_map(read).collect())
 }
 

@@ -12,6 +12,7 @@
 //! etcd knows these for all keys only, other programs' too.
 
 mod access;
+mod aside;
 mod candidate;
 mod client;
 mod fault;
@@ -23,10 +24,13 @@ mod store;
 mod tenure;
 
 pub use access::{Access, Tls};
-pub use candidate::{Candidate, Instruction, Instructions, Lead, Order, Standing};
+pub use aside::mark_aside;
+pub use candidate::{
+    Candidate, Instruction, Instructions, Lead, Order, SharedTurnedAway, Standing,
+};
 pub use client::Etcd;
 pub use fault::Fault;
 pub use keys::Registration;
-pub use members::{Member, managers, members, registration};
+pub use members::{Member, managers, members, registration, registrations};
 pub use store::EtcdStore;
 pub use tenure::{Tenure, now};

@@ -56,6 +56,7 @@ mod tests {
             since_unix_ms: 0,
             problem: problem.to_owned(),
             dashboard: String::new(),
+            turned_away: 0,
         };
         (EtcdLease(lease), registration)
     }

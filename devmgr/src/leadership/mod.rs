@@ -20,11 +20,14 @@ use crate::time::{Span, Time};
 
 #[cfg(test)]
 mod tests;
+pub mod turned_away;
 
 /// Pause before something that failed is tried again.
 const RETRY: Span = Span(200);
 /// Time for which a manager that stepped aside leaves the key to others.
 const ABSTAINS: Span = Span::seconds(5);
+/// Time for which a manager leaves the key to one that most nodes reach. That one takes the key at once.
+const YIELDS: Span = Span::seconds(2);
 /// Number of keep-alives within the lease's time.
 const KEEPS: u64 = 4;
 
@@ -82,6 +85,8 @@ pub enum Event {
     Taken(EtcdLease, Reign),
     /// The key was not taken for this lease: another has it, or etcd did not answer.
     NotTaken(EtcdLease),
+    /// The key was not taken, because another manager shall have it. The next try counts.
+    Yielded(EtcdLease),
     /// The rows of this reign were read, and a transaction after that has found the manager leading.
     Loaded(Reign),
     /// They could not be read.
@@ -329,6 +334,10 @@ impl Leadership {
                 self.role = Role::Standby;
                 self.take_at = now.after(RETRY);
             }
+            Event::Yielded(lease) if self.role == Role::Taking(lease) => {
+                self.role = Role::Standby;
+                self.take_at = now.after(YIELDS);
+            }
             Event::Loaded(reign) if self.role == Role::Loading(reign) => {
                 self.role = Role::Leading(reign);
                 actions.push(Action::Serve(reign));
@@ -353,8 +362,11 @@ impl Leadership {
                 self.end(now, Why::Stopped, actions);
             }
             // Of an earlier reign, or for an earlier lease.
-            Event::NotTaken(_) | Event::Loaded(_) | Event::NotLoaded { .. } | Event::Deposed(_) => {
-            }
+            Event::NotTaken(_)
+            | Event::Yielded(_)
+            | Event::Loaded(_)
+            | Event::NotLoaded { .. }
+            | Event::Deposed(_) => {}
             Event::Tick => {}
         }
     }

@@ -97,6 +97,13 @@ pub struct LeaseRow {
     pub limit: Option<Span>,
     /// Whether the client confirmed the lease, or no confirmation was needed.
     pub confirmed: bool,
+    /// For how long managers have served without a word of the holder. 0: the holder is in time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub silence: Span,
+}
+
+fn is_zero(span: &Span) -> bool {
+    *span == Span(0)
 }
 
 /// A unit of a lease.

@@ -16,6 +16,7 @@ use super::event::{GrantReport, NewRequest};
 use super::holding::{GrantPart, Holding, PartState, Phase, Queued};
 use super::id::Epoch;
 use super::manager::{Manager, Standing};
+use super::silence::{self, Silence};
 use crate::inventory::{Chosen, Level, Manner, NodeId, SelectionError};
 use crate::policy::ledger::{Exceeded, Room};
 use crate::time::{Span, Time, Wall};
@@ -97,6 +98,7 @@ impl Manager {
             ends: room.limit.map(|limit| self.now.after(limit)),
             since: self.wall(),
             moved: Vec::new(),
+            silence: Silence::default(),
         };
         self.grants.insert(epoch, holding);
         self.leases.insert(demand.lease, Standing::Granted(epoch));
@@ -193,6 +195,7 @@ impl Manager {
                 until: now.after(timing.lease),
             },
         };
+        holding.silence = Silence::heard(now);
         let outcome = holding.outcome(self.skew);
         // Both rows change in one step, so a restart finds either the waiting request or the lease.
         if stored {
@@ -228,6 +231,7 @@ impl Manager {
             since: holding.since,
             limit: holding.limit,
             confirmed: !matches!(holding.phase, Phase::Reserved { .. }),
+            silence: holding.silence.stored(),
         };
         self.store(Change::PutLease(row));
     }
@@ -268,7 +272,10 @@ impl Manager {
         let due = match holding.phase {
             Phase::Ending { .. } if self.unacknowledged(epoch).is_empty() => None,
             Phase::Ending { .. } => Some(self.now.after(self.policy.timing.repeat)),
-            _ => holding.until(),
+            _ => [holding.until(), self.silence_due(holding)]
+                .into_iter()
+                .flatten()
+                .min(),
         };
         self.alarms.set(Alarm::Grant(epoch), due);
     }
@@ -281,6 +288,10 @@ impl Manager {
         let used = holding.sessions() > 0;
         if holding.is_live() && holding.ends.is_some_and(|ends| ends <= self.now) {
             self.end(epoch, EndReason::TimeLimit);
+            return;
+        }
+        if holding.is_live() && holding.until().is_some_and(|until| until > self.now) {
+            self.note_silence(epoch);
             return;
         }
         match holding.phase {
@@ -324,6 +335,7 @@ impl Manager {
         };
         let reserved = matches!(holding.phase, Phase::Reserved { .. });
         holding.phase = Phase::Active { until };
+        self.holder_heard(epoch);
         if reserved {
             self.store_lease(epoch);
         }
@@ -343,6 +355,12 @@ impl Manager {
             part.sessions = count;
         }
         let now = holding.sessions();
+        if before > 0 || now > 0 {
+            self.holder_heard(of.epoch);
+        }
+        let Some(holding) = self.grants.get_mut(&of.epoch) else {
+            return;
+        };
         match holding.phase {
             Phase::Active { until } if before > 0 && now == 0 => {
                 holding.phase = Phase::Lapsed {
@@ -353,6 +371,49 @@ impl Manager {
             Phase::Reserved { .. } | Phase::Lapsed { .. } if now > 0 => self.make_active(of.epoch),
             _ => {}
         }
+    }
+}
+
+impl Manager {
+    /// Shortest time that the next manager gives a lease, after which it may end.
+    #[must_use]
+    pub fn least_after_takeover(&self) -> Span {
+        silence::least(&self.policy.timing)
+    }
+
+    /// When the silence of a grant's holder is to be stored.
+    pub(super) fn silence_due(&self, holding: &Holding) -> Option<Time> {
+        // A reservation lasts for a few seconds only, and a new manager gives them again.
+        let counts = matches!(holding.phase, Phase::Active { .. } | Phase::Lapsed { .. });
+        let due = holding.silence.due(&self.policy.timing);
+        due.filter(|_| counts)
+    }
+
+    /// Notes that a lease's holder was heard.
+    pub(super) fn holder_heard(&mut self, epoch: Epoch) {
+        let now = self.now;
+        let Some(holding) = self.grants.get_mut(&epoch) else {
+            return;
+        };
+        let before = std::mem::replace(&mut holding.silence, Silence::heard(now));
+        if before.stored() != Span(0) && holding.is_live() {
+            self.store_lease(epoch);
+        }
+    }
+
+    /// Stores the silence of a grant's holder, unless open sessions prove that the holder lives.
+    pub(super) fn note_silence(&mut self, epoch: Epoch) {
+        let now = self.now;
+        let Some(holding) = self.grants.get_mut(&epoch) else {
+            return;
+        };
+        if holding.sessions() > 0 {
+            self.holder_heard(epoch);
+        } else {
+            holding.silence = holding.silence.noted(now);
+            self.store_lease(epoch);
+        }
+        self.arm_grant(epoch);
     }
 }
 

@@ -18,6 +18,7 @@ use super::event::NewRequest;
 use super::id::Epoch;
 use super::reasons::Reasons;
 use super::shortfall::Shortfall;
+use super::silence::Silence;
 use crate::inventory::{Chosen, NodeId};
 use crate::policy::queue::QueuePlace;
 use crate::time::{Span, Time, Wall};
@@ -65,6 +66,8 @@ pub(super) struct Holding {
     pub(super) since: Wall,
     /// All moves of the lease, the latest last.
     pub(super) moved: Vec<UnitsMoved>,
+    /// For how long nothing was heard of the holder.
+    pub(super) silence: Silence,
 }
 
 /// The state of a grant; see the diagram of the module.

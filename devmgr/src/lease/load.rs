@@ -2,7 +2,8 @@
 //!
 //! Nodes report everything else when they join. Until a node has joined, its part of a lease counts as
 //! served, because the node may be serving it. Every lease gets its whole renewal time again, because
-//! nobody could renew it without a manager. Time limits went on by the host's clock. If that clock was
+//! nobody could renew it without a manager. A stored silence shortens that, to 15 s at least
+//! ([`silence`](super::silence)). Time limits went on by the host's clock. If that clock was
 //! moved meanwhile, a time limit ends that much earlier or later. A time limit never ends later than its
 //! whole length from now. Nodes enforce time limits by their own clocks in any case. A start time that
 //! cannot be true (1970, or the future) is replaced by the present.
@@ -19,6 +20,7 @@ use super::holding::{GrantPart, Holding, PartState, Phase, Queued};
 use super::id::Epoch;
 use super::manager::{Manager, Over, Standing};
 use super::nodes::Node;
+use super::silence::Silence;
 use crate::inventory::{Chosen, Cluster, NodeId};
 use crate::policy::ledger::{Ledger, Party};
 use crate::policy::queue::Queue;
@@ -144,14 +146,14 @@ impl Manager {
         let timing = &self.policy.timing;
         let passed = self.calendar.since(since);
         let left = |limit: Span| Span(limit.0.saturating_sub(passed.0));
+        let silence = Silence::taken_over(self.now, row.silence);
         let holding = Holding {
             epoch: row.epoch,
             demand,
             queued: None,
             phase: match row.confirmed {
                 true => Phase::Active {
-                    // The whole lifetime again: holders could not renew while the manager was away.
-                    until: self.now.after(timing.lease),
+                    until: silence.until(timing),
                 },
                 false => Phase::Reserved {
                     until: self.now.after(timing.reservation),
@@ -162,6 +164,7 @@ impl Manager {
             ends: row.limit.map(|limit| self.now.after(left(limit))),
             since,
             moved: row.moved,
+            silence,
         };
         self.leases.insert(row.lease, Standing::Granted(row.epoch));
         self.grants.insert(row.epoch, holding);

@@ -27,6 +27,7 @@ mod reasons;
 mod requests;
 mod serving;
 mod shortfall;
+mod silence;
 #[cfg(test)]
 mod simulation;
 mod view;

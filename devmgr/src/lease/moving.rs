@@ -17,6 +17,7 @@ use super::event::{GrantReport, MoveResult};
 use super::holding::{GrantPart, Holding, PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::{Manager, Standing};
+use super::silence::Silence;
 use crate::inventory::NodeId;
 use crate::time::{Span, Time};
 
@@ -175,6 +176,7 @@ impl Manager {
             ends,
             since,
             moved,
+            silence: Silence::default(),
         };
         self.act(Action::Grant(grant));
         self.grants.insert(epoch, holding);
@@ -267,6 +269,8 @@ impl Manager {
             return;
         };
         new.phase = phase;
+        // The old node has reported sessions.
+        new.silence = Silence::heard(self.now);
         let lease = new.demand.lease;
         if let Some(part) = new.parts.first_mut() {
             (part.counted, part.promised) = (counted, promised);

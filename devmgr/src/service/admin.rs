@@ -17,9 +17,9 @@ use super::book::{Book, Sight};
 use super::identity::Identity;
 use super::input::{ChangeError, Done, Input};
 use super::leases::{lease_list, queue_list};
+use super::others::Others;
 use super::quotas::{quota_list, quota_of};
 use super::reading::{ask, read};
-use super::shared::Others;
 use super::wire;
 use crate::identity::{
     Caller, Directory, IdentityChange, NotChanged, Shown, TokenId, TokenRow, User,

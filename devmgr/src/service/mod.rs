@@ -11,13 +11,15 @@
 //!   browsers. `first_admin`: the administrator of a manager that has no
 //!   other.
 //! - `offline`: what is done to a store that no manager uses.
-//! - `port`: listeners and services, while roles change. `shared`: a manager among others, over etcd. `standby`:
-//!   its services while another leads. `identity`: cluster and term in every answer.
+//! - `port`: listeners and services, while roles change. `shared`: a manager among others, over etcd; `others`:
+//!   what it knows of them; `aside`: when it leaves the lead to them. `standby`: its services while another leads.
+//!   `identity`: cluster and term in every answer.
 //!
 //! This module decides nothing about leases; [`crate::lease`] does. Invariant: only the owner changes
 //! state, and the owner never waits for another task.
 
 mod admin;
+mod aside;
 mod authentication;
 mod book;
 mod certified;
@@ -30,6 +32,7 @@ mod input;
 mod leases;
 mod nodes;
 mod offline;
+mod others;
 mod owner;
 mod pace;
 mod port;

@@ -51,7 +51,12 @@ pub enum Task {
 pub fn offline(settings: &Settings, task: &Task) -> Result<String, CannotStart> {
     if let Some(access) = &settings.etcd {
         let runtime = tokio::runtime::Runtime::new()?;
-        return runtime.block_on(over_etcd(settings, Etcd::new(access.clone()), task.clone()));
+        let mut access = access.clone();
+        if let Task::Import(_) = task {
+            // The cluster comes with the file.
+            access.cluster = None;
+        }
+        return runtime.block_on(over_etcd(settings, Etcd::new(access), task.clone()));
     }
     if !matches!(task, Task::Import(_)) {
         // Opening would create a missing store.

@@ -29,13 +29,13 @@ use super::dashboard::{Dashboard, Served};
 use super::error::CannotStart;
 use super::identity::{Identity, Marked, TermJudge};
 use super::input::Input;
+use super::others::Others;
 use super::owner::{INBOX, OwnerEnd};
 use super::pace::{self, Pace};
-use super::shared::Others;
 use super::surroundings::Surroundings;
 use super::watching::{ServedState, Watching};
-use super::{State, admin, leases, nodes, standby};
-use crate::etcd::{Standing, Tenure};
+use super::{State, admin, aside, leases, nodes, standby};
+use crate::etcd::{SharedTurnedAway, Standing, Tenure};
 use crate::identity::Directory;
 use crate::lease::Event;
 use crate::settings::Settings;
@@ -144,6 +144,11 @@ impl Port {
             term: state.term,
         }));
         let identity = Identity::new(state.cluster, state.term, inbox.clone());
+        if let Some(others) = others.clone() {
+            let leader = self.settings.advertise.clone().unwrap_or_default();
+            let (owner, tenure) = (inbox.clone(), state.tenure.clone());
+            tokio::spawn(aside::watch(owner, others, leader, tenure));
+        }
         let managers = ManagerListing {
             started: Instant::now(),
             identity: identity.clone(),
@@ -178,6 +183,7 @@ impl Port {
     pub(super) fn stand_by(
         &self,
         standing: &watch::Receiver<Standing>,
+        turned_away: &SharedTurnedAway,
         tenure: Tenure,
         stopping: watch::Receiver<bool>,
     ) -> Result<(), NotReflected> {
@@ -192,7 +198,7 @@ impl Port {
         let certified = Certified::default();
         let incoming = Connections::new(self.tls.clone(), authenticator, certified, tenure.clone())
             .accept(&self.listeners, self.watching.clone());
-        let services = standby::services(standing)?.within(ANSWER_WITHIN);
+        let services = standby::services(standing, turned_away)?.within(ANSWER_WITHIN);
         run(services, incoming, tenure, stopping);
         Ok(())
     }

@@ -6,30 +6,26 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use causeway_proto::manager as pb;
 use causeway_proto::metadata::ClusterId;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tonic::Status;
 
 use super::authentication::wall_now;
 use super::dashboard::Dashboard;
 use super::error::CannotStart;
+use super::others::Others;
 use super::owner::OwnerEnd;
 use super::port::Port;
 use super::surroundings::Surroundings;
 use super::{RunningManager, State};
 use crate::etcd::{
-    Candidate, Etcd, Instruction, Instructions, Lead, Member, Order, Registration, Standing,
-    Tenure, managers, members, registration,
+    Candidate, Etcd, Instruction, Instructions, Lead, Order, SharedTurnedAway, Standing, Tenure,
+    registration,
 };
 use crate::leadership::{ManagerId, Reign};
 use crate::settings::{Settings, is_loopback_host};
 use crate::store::StoreError;
 use crate::time::Time;
-
-/// Time for the answer to an administrator who wants another leader.
-const ANSWERS_FIRST: Duration = Duration::from_millis(50);
 
 /// Timeout for the addresses of this manager's own host.
 const RESOLVES_WITHIN: Duration = Duration::from_secs(2);
@@ -58,7 +54,11 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
     }
     let (candidate, orders, instructions) =
         Candidate::new(etcd.clone(), address.clone(), wall_now(), standing);
-    let candidate = tokio::spawn(candidate.with_dashboard(dashboard).run(wall_now));
+    let turned_away = SharedTurnedAway::default();
+    let candidate = candidate
+        .with_dashboard(dashboard)
+        .counting(turned_away.clone());
+    let candidate = tokio::spawn(candidate.run(wall_now));
     let (stop, stopping) = watch::channel(false);
     let (known_cluster, cluster) = watch::channel(None);
     port.watch_over(stopping.clone());
@@ -68,6 +68,7 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         port,
         etcd,
         standing: stands,
+        turned_away,
         instructions,
         stopping,
     };
@@ -160,74 +161,6 @@ async fn another_leader(
     Some(changed.ok()?.other)
 }
 
-/// What administrators may ask a leader about the others.
-#[derive(Clone)]
-pub(super) struct Others {
-    etcd: Etcd,
-    instructions: Instructions,
-}
-
-impl Others {
-    /// The managers that run, and etcd's members.
-    pub(super) async fn list(
-        &self,
-        leader: &str,
-    ) -> Result<(Vec<pb::ManagerState>, Vec<pb::StoreMember>), Status> {
-        let failed = |fault: crate::etcd::Fault| Status::unavailable(fault.to_string());
-        let managers = managers(&self.etcd).await.map_err(failed)?;
-        let mut managers: Vec<_> = managers.into_iter().map(|of| state(of, leader)).collect();
-        managers.sort_by(|a, b| (a.role, &a.address).cmp(&(b.role, &b.address)));
-        let members = members(&self.etcd).await.into_iter().map(member);
-        Ok((managers, members.collect()))
-    }
-
-    /// Gives up the lead, if somebody can take it.
-    pub(super) async fn step_down(&self, leader: &str) -> Result<(), Status> {
-        let (managers, _) = self.list(leader).await?;
-        let standby = i32::from(pb::ManagerRole::Standby);
-        let can_lead = |of: &pb::ManagerState| of.role == standby && of.problem.is_empty();
-        if !managers.iter().any(can_lead) {
-            return Err(Status::failed_precondition(
-                "no other manager can take over: see `causeway managers`",
-            ));
-        }
-        let instructions = self.instructions.clone();
-        tokio::spawn(async move {
-            // The caller's connection ends with the reign, so the answer goes first.
-            tokio::time::sleep(ANSWERS_FIRST).await;
-            instructions.send(Instruction::StepDown);
-        });
-        Ok(())
-    }
-}
-
-fn state(of: Registration, leader: &str) -> pb::ManagerState {
-    let role = match of.address == leader {
-        true => pb::ManagerRole::Leader,
-        false => pb::ManagerRole::Standby,
-    };
-    pb::ManagerState {
-        role: role.into(),
-        since_ms: wall_now().0.saturating_sub(of.since_unix_ms),
-        address: of.address,
-        version: of.version,
-        schema: of.schema,
-        problem: of.problem,
-        dashboard: of.dashboard,
-    }
-}
-
-fn member(of: Member) -> pb::StoreMember {
-    pb::StoreMember {
-        name: of.name,
-        addresses: of.addresses,
-        version: of.version,
-        leader: of.leads,
-        database_bytes: of.database,
-        problem: of.problem,
-    }
-}
-
 /// A manager among others.
 struct SharedManager {
     settings: Settings,
@@ -236,6 +169,7 @@ struct SharedManager {
     port: Port,
     etcd: Etcd,
     standing: watch::Receiver<Standing>,
+    turned_away: SharedTurnedAway,
     instructions: Instructions,
     stopping: watch::Receiver<bool>,
 }
@@ -295,7 +229,7 @@ impl SharedManager {
         let tenure = Tenure::until(Time(u64::MAX));
         let stopping = self.stopping.clone();
         self.port
-            .stand_by(&self.standing, tenure.clone(), stopping)?;
+            .stand_by(&self.standing, &self.turned_away, tenure.clone(), stopping)?;
         let owner = None;
         Ok(Role { tenure, owner })
     }
@@ -329,10 +263,8 @@ impl SharedManager {
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(CannotStart::Failed),
         };
-        let others = Others {
-            etcd: Etcd::new(self.etcd.access().clone()),
-            instructions: self.instructions.clone(),
-        };
+        let etcd = Etcd::new(self.etcd.access().clone());
+        let others = Others::new(etcd, self.instructions.clone(), reign);
         let stopping = self.stopping.clone();
         self.tell_cluster(Some(state.cluster));
         let owner = self.port.serve(state, Some(others), stopping).await?;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
-use causeway_proto::metadata::{CLUSTER, LEADER, TERM};
+use causeway_proto::metadata::{CLUSTER, LEADER, NODE, TERM, sixteen_bytes};
 use causeway_serving::services::{NotReflected, Services};
 use tokio::sync::watch;
 use tonic::Status;
@@ -26,14 +26,20 @@ use super::identity::number;
 use super::leases::LeasesService;
 use super::nodes::NodesService;
 use super::watching::standby;
-use crate::etcd::Standing;
+use crate::etcd::{SharedTurnedAway, Standing};
 
 /// All services of a standby.
-pub(super) fn services(standing: &watch::Receiver<Standing>) -> Result<Services, NotReflected> {
+pub(super) fn services(
+    standing: &watch::Receiver<Standing>,
+    turned_away: &SharedTurnedAway,
+) -> Result<Services, NotReflected> {
+    let counts = turned_away;
     Services::default()
-        .with(StandsBy::<NodesServer<NodesService>>::new(standing))
-        .with(StandsBy::<LeasesServer<LeasesService>>::new(standing))
-        .with(StandsBy::<AdminServer<AdminService>>::new(standing))
+        .with(StandsBy::<NodesServer<NodesService>>::new(standing, counts))
+        .with(StandsBy::<LeasesServer<LeasesService>>::new(
+            standing, counts,
+        ))
+        .with(StandsBy::<AdminServer<AdminService>>::new(standing, counts))
         .with_health(standing.clone(), |_| false)
         .with_reflection(causeway_proto::SERVICES)
 }
@@ -41,13 +47,15 @@ pub(super) fn services(standing: &watch::Receiver<Standing>) -> Result<Services,
 /// Answers in place of the service `S`.
 struct StandsBy<S> {
     standing: watch::Receiver<Standing>,
+    turned_away: SharedTurnedAway,
     service: PhantomData<fn() -> S>,
 }
 
 impl<S> StandsBy<S> {
-    fn new(standing: &watch::Receiver<Standing>) -> StandsBy<S> {
+    fn new(standing: &watch::Receiver<Standing>, turned_away: &SharedTurnedAway) -> StandsBy<S> {
         StandsBy {
             standing: standing.clone(),
+            turned_away: turned_away.clone(),
             service: PhantomData,
         }
     }
@@ -56,7 +64,7 @@ impl<S> StandsBy<S> {
 // Derived, it would ask for `S: Clone`.
 impl<S> Clone for StandsBy<S> {
     fn clone(&self) -> Self {
-        StandsBy::new(&self.standing)
+        StandsBy::new(&self.standing, &self.turned_away)
     }
 }
 
@@ -73,7 +81,11 @@ impl<S> Service<http::Request<Body>> for StandsBy<S> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let node = request.headers().get(NODE).and_then(|of| of.to_str().ok());
+        if let Some(node) = node.and_then(sixteen_bytes) {
+            self.turned_away.note(node);
+        }
         let standing = self.standing.borrow();
         let status =
             Status::unavailable(format!("this device manager is a {}", standby(&standing)));

@@ -133,6 +133,7 @@ mod tests {
         let access = Access {
             endpoints: vec![format!("http://{}", member.local_addr().unwrap())],
             prefix: "/test/".to_owned(),
+            cluster: None,
             tls: None,
             login: None,
             ttl: Span::seconds(2),
@@ -158,6 +159,7 @@ mod tests {
             since_unix_ms: 0,
             problem: problem.to_owned(),
             dashboard: String::new(),
+            turned_away: 0,
         };
         let managers = [
             manager("m1:7078", ""),

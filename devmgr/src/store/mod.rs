@@ -120,6 +120,19 @@ pub enum StoreError {
         /// The schema of this manager.
         known: u32,
     },
+    /// The store has another cluster than the settings name.
+    #[error(
+        "etcd has the cluster {found} in `{key}`, and this manager belongs to the cluster {expected}: correct `endpoints`, \
+         `prefix` or `cluster` in [etcd]"
+    )]
+    OtherCluster {
+        /// The key of the cluster's id.
+        key: String,
+        /// The cluster that is there, or `none`.
+        found: String,
+        /// The cluster of the settings.
+        expected: ClusterId,
+    },
     /// A row cannot be parsed.
     #[error(
         "the store's table {table} has a row `{key}` that cannot be read: {problem}. Correct the row, or restore the store from a backup and run causeway-devmgr --after-restore once"

@@ -45,6 +45,7 @@ fn lease(n: u8) -> LeaseRow {
         since: Wall(u64::from(n)),
         limit: Some(Span(1)),
         confirmed: n.is_multiple_of(2),
+        silence: Span(u64::from(n % 3)),
     }
 }
 

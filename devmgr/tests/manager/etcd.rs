@@ -183,6 +183,7 @@ impl Cluster {
         Etcd::new(Access {
             endpoints,
             prefix: PREFIX.to_owned(),
+            cluster: None,
             tls: Some(Tls {
                 ca: self.path("ca.pem"),
                 identity: Some((self.path("manager.pem"), self.path("manager.key"))),
@@ -194,7 +195,12 @@ impl Cluster {
 
     /// The part of a manager's configuration file. The token of the first administrator lies in `folder`.
     pub(crate) fn table(&self, token: &std::path::Path) -> String {
-        let urls: Vec<_> = self.members.iter().map(|member| &member.url).collect();
+        let urls: Vec<_> = self.members.iter().map(|of| of.url.clone()).collect();
+        self.table_at(&urls, token)
+    }
+
+    /// The same, by other ways to the members.
+    pub(crate) fn table_at(&self, urls: &[String], token: &std::path::Path) -> String {
         format!(
             "store = \"etcd\"\n[etcd]\nendpoints = {urls:?}\nprefix = {PREFIX:?}\nca = {:?}\ncertificate = {:?}\n\
              key = {:?}\nadmin_token = {token:?}\n",

@@ -16,6 +16,7 @@ use causeway_proto::manager::{
     InventoryChanged, LeaseLoad, LeaseSessions, RunningLease, ToNode, Welcome, Withdraw, from_node,
     to_node,
 };
+use causeway_proto::metadata;
 use causeway_proto::request::property;
 use causeway_proto::version::WireVersion;
 use parking_lot::Mutex;
@@ -210,6 +211,8 @@ impl Drop for FakeNode {
 const PAUSE: Duration = Duration::from_millis(20);
 
 async fn live(shared: Arc<Shared>, managers: Vec<SocketAddr>, who: Who) {
+    // As a daemon, which names itself to standbys only while it does not reach the leader.
+    let mut misses_leader = false;
     for manager in managers.iter().cycle() {
         let channel = if managers.len() == 1 {
             channel(*manager).await
@@ -217,13 +220,25 @@ async fn live(shared: Arc<Shared>, managers: Vec<SocketAddr>, who: Who) {
             tokio::time::sleep(PAUSE).await;
             match try_channel(*manager).await {
                 Some(channel) => channel,
-                None => continue,
+                None => {
+                    misses_leader = true;
+                    continue;
+                }
             }
         };
         let mut client = NodesClient::new(channel);
         let (send, words) = mpsc::channel(1024);
         shared.hello(&send);
-        let joined = client.join(who.request(ReceiverStream::new(words))).await;
+        let mut join = who.request(ReceiverStream::new(words));
+        if misses_leader {
+            let node = metadata::hexadecimal(shared.uuid).parse().unwrap();
+            join.metadata_mut().insert(metadata::NODE, node);
+        }
+        let joined = client.join(join).await;
+        misses_leader |= joined
+            .as_ref()
+            .is_err_and(|status| std::error::Error::source(status).is_some());
+        misses_leader &= joined.is_err();
         match joined {
             Ok(stream) => drop(listen(&shared, stream.into_inner(), send).await),
             // A status with a source comes from gRPC itself: the connection broke.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use causeway_cutter::{Forwarder, Target};
 use causeway_proto::manager::{
     GetManagerRequest, ListManagersRequest, ManagerInfo, ManagerRole, RequestDevices, progress,
 };
@@ -372,6 +373,66 @@ async fn a_leader_that_was_stopped_for_a_while_does_nothing_first() {
     );
     let (_, after) = several.leader().await;
     assert!(after.term > before.term);
+}
+
+/// The nodes of the leader are cut off from it, and reach one standby. That one leads next. Then its nodes are cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_most_nodes_do_not_reach_steps_aside_and_the_next_one_stays() {
+    let Some(several) = Several::start(1, 3).await else {
+        return;
+    };
+    let ways = several.addresses().into_iter();
+    let ways = ways.map(|manager| Forwarder::start(Some(Target::Tcp(manager))).unwrap());
+    let ways: Vec<_> = ways.collect();
+    let (first, before) = several.leader().await;
+    let by: Vec<_> = ways.iter().map(Forwarder::address).collect();
+    let nodes: Vec<_> = (1..=3)
+        .map(|number| FakeNode::start_at_any(&by, number, 1))
+        .collect();
+    let mut ann = several.user(first, "ann").await;
+    ann.see_nodes(3).await;
+    // An earlier step aside did not help, so the mark lasts twice as long.
+    let mut etcd = several.etcd.client().await;
+    let before_aside = format!("{PREFIX}before-aside");
+    etcd.put(before_aside.clone(), "300", None).await.unwrap();
+    // One of the standbys is of no use to the nodes.
+    let useless = (first + 1) % 3;
+    ways[useless].close();
+    ways[first].close();
+    let begin = Instant::now();
+    let (second, took) = several.successor(first).await;
+    eprintln!("another manager leads after {took:?}");
+    let (_, after) = several.leader().await;
+    assert_eq!(after.term, before.term + 1);
+    assert_ne!(second, useless);
+    several.user(second, "ann").await.see_nodes(3).await;
+    assert!(several.managers[first].log().contains("stepping aside"));
+
+    // Now the second one is cut off.
+    ways[first].open();
+    ways[second].close();
+    let stays = "a manager has stepped aside for that within the last minutes";
+    while !several.managers[second].log().contains(stays) {
+        assert!(
+            begin.elapsed() < AT_MOST,
+            "{}",
+            several.managers[second].log()
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let info = info(several.managers[second].address).await.unwrap();
+    assert_eq!(info.term, after.term);
+    // A mark of ten minutes, which only the leader sets.
+    let mark = etcd.get(format!("{PREFIX}aside"), None).await.unwrap();
+    let lease = mark.kvs()[0].lease();
+    let left = etcd.lease_time_to_live(lease, None).await.unwrap();
+    assert!((500..=600).contains(&left.ttl()), "{left:?}");
+    let remembered = etcd.get(before_aside, None).await.unwrap();
+    assert_eq!(remembered.kvs()[0].value(), b"600");
+    let lease = remembered.kvs()[0].lease();
+    let left = etcd.lease_time_to_live(lease, None).await.unwrap();
+    assert!((2_300..=2_400).contains(&left.ttl()), "{left:?}");
+    nodes.iter().for_each(FakeNode::assert_no_fault);
 }
 
 #[tokio::test(flavor = "multi_thread")]

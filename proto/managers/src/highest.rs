@@ -12,6 +12,8 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 pub struct HighestTerm {
     term: Term,
     cluster: Option<ClusterId>,
+    /// The cluster and the term that an earlier process has met. Until the first answer, the cluster may be another one.
+    remembered: Option<(ClusterId, Term)>,
 }
 
 /// Why an answer of a device manager is not believed.
@@ -43,6 +45,21 @@ pub enum Disbelieved {
 }
 
 impl HighestTerm {
+    /// Begins with what an earlier process has met. A lower term of that cluster is not believed, and another cluster is.
+    #[must_use]
+    pub fn remembering(cluster: ClusterId, term: Term) -> HighestTerm {
+        HighestTerm {
+            remembered: Some((cluster, term)),
+            ..HighestTerm::default()
+        }
+    }
+
+    /// The lowest term that is believed of an answer of this cluster.
+    fn least(&self, cluster: Option<ClusterId>) -> Term {
+        let remembered = self.remembered.filter(|(of, _)| cluster == Some(*of));
+        remembered.map_or(self.term, |(_, term)| term.max(self.term))
+    }
+
     /// The highest term that was met; 0 if none.
     #[must_use]
     pub fn term(&self) -> Term {
@@ -71,13 +88,13 @@ impl HighestTerm {
             return Err(Disbelieved::OtherCluster { answered, known });
         }
         let term = term.filter(|term| *term != Term(0));
-        if let Some(answered) = term.filter(|term| *term < self.term) {
-            let known = self.term;
+        let known = self.least(cluster);
+        if let Some(answered) = term.filter(|term| *term < known) {
             return Err(Disbelieved::LowerTerm { answered, known });
         }
         if cluster.is_some() {
             self.cluster = cluster;
-            self.term = term.unwrap_or(self.term);
+            self.term = term.unwrap_or(known);
         }
         Ok(())
     }
@@ -91,7 +108,8 @@ impl HighestTerm {
         term: Option<Term>,
         cluster: Option<ClusterId>,
     ) -> Result<(), Disbelieved> {
-        self.hear(term.filter(|term| *term >= self.term), cluster)
+        let known = self.least(cluster);
+        self.hear(term.filter(|term| *term >= known), cluster)
     }
 
     /// As [`HighestTerm::hear`], with the metadata of an answer.
@@ -162,6 +180,25 @@ mod tests {
         assert_eq!(highest.hear(Some(Term(9)), Some(B)), other);
         assert_eq!(highest.hear_standby(Some(Term(9)), Some(B)), other);
         assert_eq!(highest.term(), Term(5));
+    }
+
+    #[test]
+    fn a_remembered_term_counts_for_its_cluster_only() {
+        let remembering = || HighestTerm::remembering(A, Term(5));
+        let (answered, known) = (Term(4), Term(5));
+        let lower = Err(Disbelieved::LowerTerm { answered, known });
+        assert_eq!(remembering().hear(Some(answered), Some(A)), lower);
+        // Not told before the cluster is known: it may be another one, whose managers would take it for theirs.
+        assert_eq!(remembering().term(), Term(0));
+        let mut standby = remembering();
+        assert_eq!(standby.hear_standby(Some(answered), Some(A)), Ok(()));
+        assert_eq!(standby.term(), known);
+        let mut other = remembering();
+        assert_eq!(other.hear(Some(Term(1)), Some(B)), Ok(()));
+        assert_eq!((other.term(), other.cluster()), (Term(1), Some(B)));
+        let mut same = remembering();
+        assert_eq!(same.hear(Some(Term(6)), Some(A)), Ok(()));
+        assert_eq!(same.term(), Term(6));
     }
 
     #[test]

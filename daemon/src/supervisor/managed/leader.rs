@@ -1,18 +1,21 @@
 //! Finds the device manager that leads, among the configured or found ones, and logs why the others do not.
 //!
 //! A single manager is not asked in advance. This module takes no part in what follows on the connection.
-//! Invariant: each new reason of a manager is logged once, and after that at most every [`REPEAT_AFTER`].
+//! Invariants: each new reason of a manager is logged once, and after that at most every [`REPEAT_AFTER`]. A standby
+//! learns of this node only while a manager cannot be reached and none answers as the leader.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use causeway_managers::probe;
 use causeway_managers::{Disbelieved, Finder, NotLeader, Patience, Refusal};
 use causeway_proto::manager::GetManagerRequest;
+use causeway_proto::metadata;
 use parking_lot::Mutex;
 use tonic::transport::Channel;
 
 use super::Managed;
-use super::dial;
+use super::dial::{self, NotDialled};
 use super::link::Parted;
 use super::sought;
 use crate::config::ManagerAddress;
@@ -39,8 +42,36 @@ pub(super) struct Search<'a> {
     addresses: Vec<ManagerAddress>,
     finder: Finder<String>,
     said: Mutex<Vec<Option<Said>>>,
+    found: Mutex<Vec<Option<Found>>>,
     /// The next pause before the manager is looked for again.
     pause: Duration,
+}
+
+/// How the last attempt at a manager went, as far as another leader could help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It was not reached.
+    Unreachable,
+    /// It answers as a leader, though it may refuse this node. Another leader would refuse the node likewise.
+    Leading,
+    Other,
+}
+
+impl Found {
+    fn of(parted: &Parted) -> Found {
+        match parted {
+            Parted::Silent | Parted::NotDialled(NotDialled::Io(_) | NotDialled::TooSlow) => {
+                Found::Unreachable
+            }
+            Parted::Disbelieved(_) => Found::Leading,
+            _ => Found::Other,
+        }
+    }
+
+    /// Whether the leader may be one that the node does not reach.
+    fn misses_leader(all: &[Option<Found>]) -> bool {
+        all.contains(&Some(Found::Unreachable)) && !all.contains(&Some(Found::Leading))
+    }
 }
 
 /// The reason of a manager that was logged last.
@@ -70,6 +101,7 @@ impl<'a> Search<'a> {
             addresses,
             finder: Finder::new(count, leader.filter(|leader| *leader < count), patience),
             said: Mutex::new((0..count).map(|_| None).collect()),
+            found: Mutex::new(vec![None; count]),
             pause: AGAIN_AFTER.0,
         }
     }
@@ -85,10 +117,16 @@ impl<'a> Search<'a> {
             if self.addresses.is_empty() {
                 self.look().await;
             }
-            let (managed, addresses, said) = (self.managed, &self.addresses, &self.said);
+            let (managed, addresses) = (self.managed, &self.addresses);
+            let (said, found) = (&self.said, &self.found);
             let ask = |number: usize| async move {
-                reach(managed, addresses, number).await.map_err(|parted| {
-                    tell(&addresses[number], &mut said.lock()[number], &parted);
+                let misses_leader = || Found::misses_leader(&found.lock());
+                let reached = reach(managed, addresses, number, misses_leader).await;
+                found.lock()[number] =
+                    Some(reached.as_ref().map_or_else(Found::of, |_| Found::Leading));
+                reached.map_err(|parted| {
+                    let said = &mut said.lock()[number];
+                    tell(managed, &addresses[number], said, &parted);
                     not_leader(addresses, parted)
                 })
             };
@@ -112,6 +150,7 @@ impl<'a> Search<'a> {
         self.pause = earlier.pause;
         if is_same {
             self.said = earlier.said;
+            self.found = earlier.found;
         }
     }
 
@@ -127,8 +166,15 @@ impl<'a> Search<'a> {
 
     /// Notes that the node could not join the manager, although it was found.
     pub(super) fn refused(&mut self, number: usize, parted: Parted) {
-        let address = &self.addresses[number];
-        tell(address, &mut self.said.lock()[number], &parted);
+        tell(
+            self.managed,
+            &self.addresses[number],
+            &mut self.said.lock()[number],
+            &parted,
+        );
+        if let Parted::NotLeading(_) = parted {
+            self.found.lock()[number] = Some(Found::Other);
+        }
         let not = not_leader(&self.addresses, parted);
         self.finder.refused(number, not);
     }
@@ -156,11 +202,12 @@ async fn look(managed: &Managed, processes: &Processes) -> Vec<ManagerAddress> {
     }
 }
 
-/// Connects to a manager. If there are several, asks whether it leads.
+/// Connects to a manager. If there are several, asks whether it leads. The question names this node if it misses the leader.
 async fn reach(
     managed: &Managed,
     addresses: &[ManagerAddress],
     number: usize,
+    misses_leader: impl Fn() -> bool,
 ) -> Result<Channel, Parted> {
     let settings = &managed.0.settings;
     let channel = dial::dial(&addresses[number], settings.tls.as_ref()).await?;
@@ -170,6 +217,12 @@ async fn reach(
     let mut request = tonic::Request::new(GetManagerRequest {});
     dial::authorize(&mut request, settings.token.as_ref());
     managed.highest().tell(request.metadata_mut());
+    // A standby counts the nodes that do not reach the leader.
+    if misses_leader()
+        && let Ok(node) = metadata::hexadecimal(managed.0.node).parse()
+    {
+        request.metadata_mut().insert(metadata::NODE, node);
+    }
     let hear = |metadata: &_, stands_by| managed.hear(metadata, stands_by);
     let leads = probe::leads(channel.clone(), request, hear);
     let leads = tokio::time::timeout(PROBE_WITHIN, leads).await;
@@ -197,7 +250,7 @@ fn number_of(addresses: &[ManagerAddress], named: &str) -> Option<usize> {
     addresses.iter().position(|address| address.is_at(&named))
 }
 
-fn tell(manager: &ManagerAddress, said: &mut Option<Said>, parted: &Parted) {
+fn tell(managed: &Managed, manager: &ManagerAddress, said: &mut Option<Said>, parted: &Parted) {
     let reason = parted.to_string();
     let is_known = said
         .as_ref()
@@ -208,9 +261,36 @@ fn tell(manager: &ManagerAddress, said: &mut Option<Said>, parted: &Parted) {
     if let Parted::NotLeading(_) = parted {
         tracing::info!(%manager, %reason, "this device manager does not lead; asking all of them");
     } else {
-        let (error, cure) = (&reason, parted.cure());
+        let cure = match parted {
+            Parted::Disbelieved(Disbelieved::LowerTerm { .. }) => managed.cure_of_lower_term(),
+            _ => parted.cure().map(Cow::Borrowed),
+        };
+        let (error, cure) = (&reason, cure.as_deref());
         tracing::warn!(%manager, %error, cure, "cannot join the device manager; retrying");
     }
     let at = Instant::now();
     *said = Some(Said { reason, at });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_misses_the_leader_only_if_one_is_unreachable_and_none_answers_as_leader() {
+        let (away, leads, other) = (Found::Unreachable, Found::Leading, Found::Other);
+        assert!(Found::misses_leader(&[Some(away), None, Some(other)]));
+        assert!(!Found::misses_leader(&[Some(away), Some(leads)]));
+        assert!(!Found::misses_leader(&[None, Some(other)]));
+        let (answered, known) = (metadata::Term(1), metadata::Term(2));
+        let lower = Parted::Disbelieved(Disbelieved::LowerTerm { answered, known });
+        assert_eq!(Found::of(&lower), leads);
+        assert_eq!(Found::of(&Parted::Silent), away);
+        // The manager's word, and a connection that it has closed.
+        assert_eq!(
+            Found::of(&Parted::NotLeading(tonic::Status::unavailable(""))),
+            other
+        );
+        assert_eq!(Found::of(&Parted::HungUp), other);
+    }
 }

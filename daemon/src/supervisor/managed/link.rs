@@ -329,6 +329,7 @@ impl Link<'_> {
             state.grants.welcomed(asked, fence);
             state.verifier = Some(verifier);
         }
+        self.managed.keep_term();
         self.managed.0.changed.notify_one();
         tracing::info!(manager = %self.address, key = ?verifier, "joined the device manager");
         Ok(Pace::of(welcome))

@@ -4,6 +4,7 @@
 //! - [`offer`]: the node's devices as they are offered to the manager, and as a lease sees them;
 //! - [`reach`]: the addresses at which users are told to reach the node, pure;
 //! - [`moving`]: takes sessions to other nodes, and from them;
+//! - [`remembered`]: the highest term that the node has met, as a file;
 //! - [`link`]: the connection to the manager, re-established forever; [`leader`]: which of several managers
 //!   it leads to; [`sought`]: finds one by its name; [`dial`]: one connection.
 //!
@@ -21,10 +22,13 @@ mod moving;
 mod name;
 mod offer;
 mod reach;
+mod remembered;
 mod sought;
 
+use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -40,6 +44,7 @@ use self::grants::Grants;
 use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted, Why};
 use self::name::{Time, Unit};
 use self::offer::Offer;
+use self::remembered::RememberedTerm;
 use super::authentication::User;
 use super::time_shares::TimePart;
 use super::workers::Workers;
@@ -61,6 +66,10 @@ struct Shared {
     node: [u8; 16],
     started: Instant,
     state: Mutex<ManagedState>,
+    /// Locked by threads that may block, because writing the file takes a moment.
+    remembered: Mutex<RememberedTerm>,
+    /// The file of `remembered`.
+    term_file: Option<PathBuf>,
     /// Notified when the next deadline may have changed.
     changed: Notify,
     /// Notified when a connection to the manager has ended.
@@ -158,13 +167,21 @@ impl Managed {
         shares: Vec<ShareSettings>,
         node: [u8; 16],
         workers: Workers,
+        term_file: Option<PathBuf>,
     ) -> Managed {
+        let remembered = RememberedTerm::open(term_file.clone());
+        let state = ManagedState {
+            highest: remembered.highest(),
+            ..ManagedState::default()
+        };
         Managed(Arc::new(Shared {
             settings,
             shares,
             node,
             started: Instant::now(),
-            state: Mutex::default(),
+            state: Mutex::new(state),
+            remembered: Mutex::new(remembered),
+            term_file,
             changed: Notify::new(),
             parted: Notify::new(),
             workers,
@@ -350,7 +367,37 @@ impl Managed {
 
     /// Decides whether a manager's answer is believed, by its metadata.
     fn hear(&self, metadata: &MetadataMap, stands_by: bool) -> Result<(), Disbelieved> {
-        probe::hear(&mut self.0.state.lock().highest, metadata, stands_by)
+        let has_risen = {
+            let highest = &mut self.0.state.lock().highest;
+            let before = *highest;
+            probe::hear(highest, metadata, stands_by)?;
+            *highest != before
+        };
+        if has_risen {
+            self.keep_term();
+        }
+        Ok(())
+    }
+
+    /// Writes the highest known term down, for the next start.
+    fn keep_term(&self) {
+        let managed = self.clone();
+        // The folder may lie on a server that hangs, and the daemon has one thread. Terms that overtake each other
+        // do no harm, because a lower one is not written.
+        tokio::task::spawn_blocking(move || {
+            // Read under the file's lock, so that a later task has the latest term.
+            let mut remembered = managed.0.remembered.lock();
+            let highest = managed.highest();
+            remembered.keep(&highest);
+        });
+    }
+
+    /// What to do if the managers' term is lower than the known one.
+    fn cure_of_lower_term(&self) -> Option<Cow<'static, str>> {
+        let file = self.0.term_file.as_ref()?.display();
+        Some(Cow::Owned(format!(
+            "if the term of before was an error, remove {file} and then restart this daemon"
+        )))
     }
 
     fn now(&self) -> Time {

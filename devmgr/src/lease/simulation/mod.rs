@@ -3,17 +3,20 @@
 //!
 //! `checks` contains the invariants that hold after every step. `random` and `exhaustive` drive the
 //! simulation. `scenarios` tests the order in which requests are served, `membership` tests nodes that
-//! join, leave and are forgotten. `several` has several managers over one store.
+//! join, leave and are forgotten. `several` and `orders` have several managers over one store,
+//! `takeovers` managers that lead one after the other.
 
 mod checks;
 mod exhaustive;
 mod membership;
 mod moving;
 mod node;
+mod orders;
 mod random;
 mod scenarios;
 mod several;
 mod store;
+mod takeovers;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -19,17 +19,17 @@ use crate::inventory::Unit;
 use crate::policy::ledger::Party;
 
 /// The rules that are kept.
-#[derive(Clone, Copy, Debug)]
-struct Rules {
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Rules {
     /// Rule 1: each transaction compares the leader's key.
-    written_by_leader: bool,
+    pub(super) written_by_leader: bool,
     /// Rule 3: what takes something away is confirmed.
-    confirmed: bool,
+    pub(super) confirmed: bool,
     /// Rule 4: nodes and clients hear no lower term than they have met.
-    terms: bool,
+    pub(super) terms: bool,
 }
 
-const ALL: Rules = Rules {
+pub(super) const ALL: Rules = Rules {
     written_by_leader: true,
     confirmed: true,
     terms: true,
@@ -42,8 +42,8 @@ const NODES: u64 = 2;
 const LEASES: u64 = 2;
 
 /// What a search has found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Fault {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Fault {
     TwoLeases(Unit),
     ServedTwice(Unit),
     /// A client was told that its lease is over, and it is not.
@@ -55,6 +55,7 @@ enum Fault {
 }
 
 /// A manager that leads, or believes so.
+#[derive(Clone, Hash)]
 struct Leading {
     manager: Manager,
     term: u64,
@@ -69,13 +70,14 @@ struct Leading {
 }
 
 /// A client's call to a manager.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Call {
     client: usize,
     number: u64,
 }
 
 /// What a manager carries out after a step is stored.
+#[derive(Clone, Hash)]
 enum Effect {
     Act(Action),
     /// From now on the client of this call hears of its lease.
@@ -83,7 +85,7 @@ enum Effect {
 }
 
 /// A client of one lease.
-#[derive(Default)]
+#[derive(Clone, Default, Hash)]
 struct SimClient {
     met: u64,
     /// The manager that it asks, and the call.
@@ -94,7 +96,9 @@ struct SimClient {
     has_asked: bool,
 }
 
-struct SeveralWorld {
+/// Managers, nodes and clients. See the module.
+#[derive(Clone, Hash)]
+pub(super) struct SeveralWorld {
     rules: Rules,
     time: Time,
     store: Store,
@@ -110,7 +114,15 @@ struct SeveralWorld {
     clients: Vec<SimClient>,
     calls: u64,
     random: u64,
-    fault: Option<Fault>,
+    pub(super) fault: Option<Fault>,
+}
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    Request,
+    Renew,
+    Release,
 }
 
 fn lease(which: usize) -> LeaseId {
@@ -122,7 +134,7 @@ fn user(which: usize) -> UserName {
 }
 
 impl SeveralWorld {
-    fn new(rules: Rules, seed: u64) -> SeveralWorld {
+    pub(super) fn new(rules: Rules, nodes: u64, seed: u64) -> SeveralWorld {
         let node = |at| SimNode::new(at as usize, vec![device(0, true, 8, 1)]);
         SeveralWorld {
             rules,
@@ -130,10 +142,10 @@ impl SeveralWorld {
             store: Store::from(Rows::default()),
             term: 0,
             managers: (0..MANAGERS).map(|_| None).collect(),
-            nodes: (0..NODES).map(node).collect(),
-            linked: vec![None; NODES as usize],
-            met: vec![0; NODES as usize],
-            welcomed: vec![false; NODES as usize],
+            nodes: (0..nodes).map(node).collect(),
+            linked: vec![None; nodes as usize],
+            met: vec![0; nodes as usize],
+            welcomed: vec![false; nodes as usize],
             clients: (0..LEASES).map(|_| SimClient::default()).collect(),
             calls: 0,
             // Marsaglia's xorshift needs a state other than 0.
@@ -152,7 +164,10 @@ impl SeveralWorld {
     /// One random move.
     fn turn(&mut self) {
         match self.below(40) {
-            0 => self.take(),
+            0 => {
+                let at = self.below(MANAGERS);
+                self.take(at);
+            }
             1..=5 => {
                 let at = self.below(MANAGERS);
                 self.commit(at);
@@ -177,11 +192,11 @@ impl SeveralWorld {
                 let at = self.below(NODES);
                 self.lose(at);
             }
-            22..=26 => self.ask(),
+            22..=26 => self.ask_something(),
             27 => {
                 // The client gives its call up: it got no answer.
                 let which = self.below(LEASES);
-                self.clients[which].asks = None;
+                self.give_up(which);
             }
             28 => {
                 let span = self.below(400) as u64;
@@ -204,7 +219,7 @@ impl SeveralWorld {
     }
 
     /// A manager and its nodes do all that is to be done.
-    fn settle(&mut self, at: usize) {
+    pub(super) fn settle(&mut self, at: usize) {
         for _ in 0..30 {
             self.commit(at);
             self.send(at);
@@ -218,8 +233,7 @@ impl SeveralWorld {
     }
 
     /// A manager takes the lead, whatever etcd has promised to the last one.
-    fn take(&mut self) {
-        let at = self.below(MANAGERS);
+    pub(super) fn take(&mut self, at: usize) {
         if self.managers[at]
             .as_ref()
             .is_some_and(|of| of.deposed.is_none())
@@ -274,7 +288,7 @@ impl SeveralWorld {
     }
 
     /// Stores the first step that is not stored yet.
-    fn commit(&mut self, at: usize) {
+    pub(super) fn commit(&mut self, at: usize) {
         let (rules, now) = (self.rules, self.term);
         let Some(leading) = &mut self.managers[at] else {
             return;
@@ -297,7 +311,7 @@ impl SeveralWorld {
     }
 
     /// Carries out the next action.
-    fn send(&mut self, at: usize) {
+    pub(super) fn send(&mut self, at: usize) {
         let Some(leading) = &mut self.managers[at] else {
             return;
         };
@@ -375,7 +389,7 @@ impl SeveralWorld {
         }
     }
 
-    fn join(&mut self, at: usize, to: usize) {
+    pub(super) fn join(&mut self, at: usize, to: usize) {
         let Some(leading) = &mut self.managers[to] else {
             return;
         };
@@ -391,7 +405,7 @@ impl SeveralWorld {
         self.event(to, Event::NodeJoined(joined));
     }
 
-    fn lose(&mut self, at: usize) {
+    pub(super) fn lose(&mut self, at: usize) {
         if let Some((from, _)) = self.linked[at].take() {
             self.nodes[at].break_link();
             let node = self.nodes[at].id;
@@ -399,7 +413,7 @@ impl SeveralWorld {
         }
     }
 
-    fn deliver_to_node(&mut self, at: usize) {
+    pub(super) fn deliver_to_node(&mut self, at: usize) {
         let Some((_, term)) = self.linked[at] else {
             return;
         };
@@ -413,7 +427,7 @@ impl SeveralWorld {
         node.on_message(message, self.time);
     }
 
-    fn deliver_to_manager(&mut self, at: usize) {
+    pub(super) fn deliver_to_manager(&mut self, at: usize) {
         let Some((to, _)) = self.linked[at] else {
             return;
         };
@@ -423,34 +437,75 @@ impl SeveralWorld {
         }
     }
 
-    /// A client asks a manager about its lease. It waits for one answer at a time.
-    fn ask(&mut self) {
+    fn ask_something(&mut self) {
         let (which, at) = (self.below(LEASES), self.below(MANAGERS));
-        let what = self.below(8);
-        if self.clients[which].asks.is_some() || self.managers[at].is_none() {
+        let question = match self.below(8) {
+            0..=3 => Question::Request,
+            4..=5 => Question::Renew,
+            _ => Question::Release,
+        };
+        self.ask(which, at, question);
+    }
+
+    /// Whether a client would ask this. It waits for one answer at a time.
+    pub(super) fn may_ask(&self, which: usize, at: usize, question: Question) -> bool {
+        let client = &self.clients[which];
+        let has_reason = match question {
+            Question::Request => !client.is_over,
+            Question::Renew | Question::Release => client.has_asked,
+        };
+        client.asks.is_none() && self.managers[at].is_some() && has_reason
+    }
+
+    /// A client asks a manager about its lease.
+    pub(super) fn ask(&mut self, which: usize, at: usize, question: Question) {
+        if !self.may_ask(which, at, question) {
             return;
         }
-        let client = &mut self.clients[which];
         let (lease, user) = (lease(which), user(which));
-        let event = match what {
-            0..=3 if !client.is_over => {
-                client.has_asked = true;
-                Event::Request(new_request(which))
-            }
-            4..=5 if client.has_asked => Event::Renew { lease, user },
-            6..=7 if client.has_asked => Event::Release { lease, user },
-            _ => return,
+        let event = match question {
+            Question::Request => Event::Request(new_request(which)),
+            Question::Renew => Event::Renew { lease, user },
+            Question::Release => Event::Release { lease, user },
         };
         self.calls += 1;
         let call = Call {
             client: which,
             number: self.calls,
         };
+        let client = &mut self.clients[which];
+        client.has_asked = true;
         client.asks = Some((at, call));
         self.call(at, Some(call), event);
     }
 
-    fn pass(&mut self, span: Span) {
+    /// A client gives its call up: it got no answer. Returns whether there was one.
+    pub(super) fn give_up(&mut self, which: usize) -> bool {
+        self.clients[which].asks.take().is_some()
+    }
+
+    /// Whether a manager has a step to store, and an action to carry out.
+    pub(super) fn has_work(&self, at: usize) -> (bool, bool) {
+        let leading = self.managers[at].as_ref();
+        leading.map_or((false, false), |of| {
+            (!of.decided.is_empty(), !of.outbox.is_empty())
+        })
+    }
+
+    /// Whether this manager has the lead, as the store sees it.
+    pub(super) fn leads(&self, at: usize) -> bool {
+        let leading = self.managers[at].as_ref();
+        leading.is_some_and(|of| of.deposed.is_none())
+    }
+
+    /// The manager to which a node is connected, and whether messages are under way to the node and from it.
+    pub(super) fn link_of(&self, at: usize) -> Option<(usize, bool, bool)> {
+        let (to, _) = self.linked[at]?;
+        let link = self.nodes[at].link.as_ref()?;
+        Some((to, !link.to_node.is_empty(), !link.to_manager.is_empty()))
+    }
+
+    pub(super) fn pass(&mut self, span: Span) {
         self.time = self.time.after(span);
         for node in &mut self.nodes {
             node.time_is(self.time);
@@ -463,7 +518,7 @@ impl SeveralWorld {
         }
     }
 
-    fn tick(&mut self, at: usize) {
+    pub(super) fn tick(&mut self, at: usize) {
         let next = self.managers[at]
             .as_ref()
             .and_then(|of| of.manager.next_deadline());
@@ -472,7 +527,7 @@ impl SeveralWorld {
         }
     }
 
-    fn check(&mut self) {
+    pub(super) fn check(&mut self) {
         let mut taken = BTreeSet::new();
         for row in self.store.leases.values() {
             for (node, units) in &row.units {
@@ -532,7 +587,7 @@ fn takes(action: &Action) -> bool {
 fn search(rules: Rules, cases: u64, moves: usize) -> Option<(u64, Fault)> {
     (1..=cases).find_map(|seed| {
         let run = || {
-            let mut world = SeveralWorld::new(rules, seed);
+            let mut world = SeveralWorld::new(rules, NODES, seed);
             (0..moves).find_map(|_| {
                 world.turn();
                 world.fault.take()

@@ -130,7 +130,12 @@ impl Owner {
             // A lease that has lost a node meanwhile is renewed as it is stored.
             Outcome::Leased(granted) => {
                 let row = row.filter(|row| row.confirmed)?;
-                Some(Outcome::Leased(as_stored(granted, row)))
+                let mut granted = as_stored(granted, row);
+                // The store may have a silence that the book does not know, because the answer to its write was lost. It
+                // stays, so the next manager may give the lease its least time only.
+                let least = self.manager.least_after_takeover();
+                granted.until = granted.until.min(self.clock.now().after(least));
+                Some(Outcome::Leased(granted))
             }
             Outcome::Reserved(granted) => Some(Outcome::Reserved(as_stored(granted, row?))),
             Outcome::Ended(_) => None,

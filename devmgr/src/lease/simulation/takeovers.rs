@@ -1,0 +1,208 @@
+//! Managers that lead one after the other, with times between in which nobody leads. A holder that lives renews as the
+//! library does, and a program that has ended never renews.
+//!
+//! Invariants: no lease ends whose holder renews in time, however often the leader changes. A lease without a holder ends
+//! after some managers that each last a while, though none lasts as long as a lease.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::scenarios::gpus;
+use super::*;
+
+/// Steps of the simulated time.
+const STEP: Span = Span(500);
+/// As the library: how long an attempt to renew goes on, and the longest pause after it.
+const ATTEMPT: Span = Span::seconds(5);
+const PAUSE: Span = Span::seconds(5);
+
+/// One time of leading.
+#[derive(Clone, Copy, Debug)]
+struct Reign {
+    /// How long nobody leads before.
+    vacant: Span,
+    lasts: Span,
+    /// How long a holder needs to find this manager.
+    found_within: Span,
+    /// Where the manager dies while it handles a renewal, if it does.
+    crash: Option<Crash>,
+    /// Whether nodes reach this manager.
+    has_nodes: bool,
+}
+
+impl Reign {
+    fn lasting(seconds: u64) -> Reign {
+        Reign {
+            vacant: Span::seconds(3),
+            lasts: Span::seconds(seconds),
+            found_within: Span(0),
+            crash: None,
+            has_nodes: true,
+        }
+    }
+}
+
+/// A holder that lives.
+struct Holder {
+    lease: LeaseId,
+    user: UserName,
+    /// When the next attempt begins, or has begun.
+    at: Time,
+}
+
+impl Holder {
+    fn new(world: &World, lease: LeaseId) -> Holder {
+        Holder {
+            lease,
+            user: world.users[&lease].clone(),
+            at: world.time.after(Span::seconds(20)),
+        }
+    }
+
+    /// Lets the holder act. `serves` is since when a manager serves. Returns whether the manager died.
+    fn act(&mut self, world: &mut World, serves: Option<Time>, reign: &mut Reign) -> bool {
+        let now = world.time;
+        if now < self.at {
+            return false;
+        }
+        let begun = serves.map(|since| since.max(self.at));
+        if begun.is_none_or(|begun| now < begun.after(reign.found_within)) {
+            if now.since(self.at) >= ATTEMPT {
+                self.at = now.after(PAUSE);
+            }
+            return false;
+        }
+        world.crash = reign.crash.take();
+        let dies = world.crash.is_some();
+        let (lease, user) = (self.lease, self.user.clone());
+        world.event(Event::Renew { lease, user });
+        if dies {
+            self.at = now.after(PAUSE);
+            return true;
+        }
+        let Some(ClientView::Holds(granted)) = world.told.get(&lease) else {
+            panic!("{lease:?} has ended, although its holder renews in time");
+        };
+        self.at = now.after(Span(granted.until.since(now).0 / 3));
+        false
+    }
+}
+
+/// Lets managers lead one after the other.
+fn reign(world: &mut World, holder: &mut Holder, mut reign: Reign) {
+    let takes_over = world.time.after(reign.vacant);
+    while world.time < takes_over {
+        world.move_to(world.time.after(STEP));
+        holder.act(world, None, &mut reign);
+    }
+    world.restart();
+    let since = world.time;
+    while world.time.since(since) < reign.lasts {
+        if reign.has_nodes {
+            (0..world.nodes.len()).for_each(|at| world.join(at));
+        }
+        world.deliver_all();
+        if holder.act(world, Some(since), &mut reign) {
+            return;
+        }
+        world.pass(STEP);
+    }
+}
+
+/// A lease whose holder lives, and one whose program has ended.
+fn two_leases() -> (World, Holder, LeaseId) {
+    let mut world = gpus(&[2]);
+    let (lives, ended) = (world.ask(0, "1", None), world.ask(1, "1", None));
+    assert!(world.holds(lives) && world.holds(ended));
+    // The node learns when it was connected.
+    world.pass(STEP);
+    let holder = Holder::new(&world, lives);
+    (world, holder, ended)
+}
+
+#[test]
+fn a_lease_without_a_holder_ends_though_no_manager_lasts_as_long_as_a_lease() {
+    let (mut world, mut holder, ended) = two_leases();
+    // The first manager stores 25 s. Each further one adds what it has served, and the last one gives 15 s.
+    reign(&mut world, &mut holder, Reign::lasting(26));
+    for _ in 0..2 {
+        assert!(world.holds(ended));
+        reign(&mut world, &mut holder, Reign::lasting(16));
+    }
+    assert!(world.holds(ended));
+    reign(&mut world, &mut holder, Reign::lasting(16));
+    assert!(!world.holds(ended) && world.holds(holder.lease));
+    let next = world.ask(2, "1", None);
+    assert!(world.holds(next));
+}
+
+#[test]
+fn a_holder_that_a_manager_could_not_hear_is_heard_by_the_next() {
+    let (mut world, mut holder, _) = two_leases();
+    let cut_off = Reign {
+        found_within: Span::seconds(100),
+        ..Reign::lasting(56)
+    };
+    reign(&mut world, &mut holder, cut_off);
+    assert!(world.store.leases[&holder.lease].silence >= Span::seconds(55));
+    let found = Reign {
+        found_within: Span::seconds(4),
+        ..Reign::lasting(60)
+    };
+    reign(&mut world, &mut holder, found);
+    assert!(world.holds(holder.lease));
+    assert_eq!(world.store.leases[&holder.lease].silence, Span(0));
+}
+
+#[test]
+fn renewals_in_time_write_nothing() {
+    let (mut world, mut holder, ended) = two_leases();
+    world.give_back(ended);
+    for _ in 0..3 {
+        reign(&mut world, &mut holder, Reign::lasting(1));
+        let before = world.store.clone();
+        // Far longer than a lease, without another change of leader.
+        for _ in 0..400 {
+            holder.act(&mut world, Some(Time(0)), &mut Reign::lasting(1));
+            world.pass(STEP);
+            world.deliver_all();
+        }
+        assert_eq!(world.store.leases, before.leases);
+    }
+}
+
+fn any_reign() -> impl Strategy<Value = Reign> {
+    let crash = prop_oneof![
+        4 => Just(None),
+        1 => Just(Some(Crash::BeforeStore)),
+        1 => Just(Some(Crash::BeforeActions)),
+    ];
+    let lasts = prop_oneof![0..8_000u64, 10_000..40_000u64, 30_000..90_000u64];
+    (0..40_000u64, lasts, 0..4_000u64, crash, any::<bool>()).prop_map(
+        |(vacant, lasts, found_within, crash, has_nodes)| Reign {
+            vacant: Span(vacant),
+            lasts: Span(lasts),
+            found_within: Span(found_within),
+            crash,
+            has_nodes,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_lease_ends_whose_holder_renews_in_time(reigns in vec(any_reign(), 10..30)) {
+        let (mut world, mut holder, _) = two_leases();
+        for (number, mut of) in reigns.into_iter().enumerate() {
+            // Without a manager for ten minutes, a node would end its leases.
+            of.has_nodes |= number.is_multiple_of(2);
+            reign(&mut world, &mut holder, of);
+            // The row is there whoever leads.
+            prop_assert!(world.store.leases.contains_key(&holder.lease));
+        }
+        reign(&mut world, &mut holder, Reign::lasting(120));
+        prop_assert!(world.holds(holder.lease));
+    }
+}
