@@ -105,7 +105,7 @@ fn knows_all(own: &Host, hosts: &[Host], until: Instant) -> io::Result<bool> {
     let others = hosts.iter().filter(|host| host.index() != own.index());
     let others: Vec<String> = others.map(name).collect();
     while Instant::now() < until {
-        let mut search = Search::begin(Vec::new()).map_err(io::Error::other)?;
+        let mut search = Search::begin(Vec::new(), false).map_err(io::Error::other)?;
         let end = Instant::now() + Duration::from_secs(1);
         loop {
             let found = search.found();

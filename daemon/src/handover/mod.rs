@@ -10,8 +10,8 @@
 
 mod assignment;
 mod cards;
-mod link;
 pub mod found;
+mod link;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

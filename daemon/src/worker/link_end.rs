@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(channel: OwnedFd) -> Result<(), NotBegun> {
-    confine::limit_memory(MEMORY)?;
+    causeway_confine::limit_memory(MEMORY)?;
     let order = match ToLinkEnd::receive(&channel)? {
         Some(ToLinkEnd::Order(order)) => order,
         // The supervisor is gone.

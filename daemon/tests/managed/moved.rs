@@ -127,6 +127,17 @@ impl NodeService for Taker {
         nothing()
     }
 
+    async fn measure_link(
+        &self,
+        _: Request<MeasureLinkRequest>,
+    ) -> Result<Response<MeasureLinkReply>, Status> {
+        nothing()
+    }
+
+    async fn get_links(&self, _: Request<GetLinksRequest>) -> Result<Response<Links>, Status> {
+        nothing()
+    }
+
     async fn end_away(&self, _: Request<EndAwayRequest>) -> Result<Response<EndAwayReply>, Status> {
         nothing()
     }

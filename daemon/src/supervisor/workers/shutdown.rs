@@ -30,12 +30,7 @@ impl Workers {
 
     /// Asks the workers of the sessions with these places in leases to leave, and to report the reason to
     /// their clients. `is_over`: the leases have ended at all nodes.
-    pub(in super::super) fn end_places(
-        &self,
-        places: &[PlaceNumber],
-        reason: &str,
-        is_over: bool,
-    ) {
+    pub(in super::super) fn end_places(&self, places: &[PlaceNumber], reason: &str, is_over: bool) {
         let mut state = self.0.state.lock();
         let ended = state.moving.end_places(places, is_over);
         for (id, ticket) in &ended.over {

@@ -121,7 +121,9 @@ impl HostRegion {
             // bytes are copied here is the application's.
             unsafe {
                 let bytes = source.base.add(segment.offset as usize);
-                let target = self.base.add((self.region.offset() + segment.packed) as usize);
+                let target = self
+                    .base
+                    .add((self.region.offset() + segment.packed) as usize);
                 target.copy_from_nonoverlapping(bytes, segment.length as usize);
             }
         }

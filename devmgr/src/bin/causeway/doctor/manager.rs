@@ -331,6 +331,7 @@ mod tests {
             leases: Vec::new(),
             has: KindList::default(),
             nodes: None,
+            address: String::new(),
         }
     }
 
