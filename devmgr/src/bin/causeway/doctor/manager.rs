@@ -331,8 +331,14 @@ mod tests {
             leases: Vec::new(),
             has: KindList::default(),
             nodes: None,
-            address: String::new(),
+            address: "mgr1:7078".to_owned(),
         }
+    }
+
+    #[test]
+    fn the_manager_is_named_by_the_address_that_was_reached() {
+        let finding = format!("{:?}", version(&seen(0, 0)));
+        assert!(finding.contains("mgr1:7078 answers"), "{finding}");
     }
 
     #[test]
