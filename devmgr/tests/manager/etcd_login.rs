@@ -106,7 +106,7 @@ async fn a_password_that_is_refused_is_named_until_the_file_has_another() {
 /// The keys of the managers are not permitted at first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registration_that_failed_is_repeated() {
-    let permitted = ["leader", "step", "pending", "parts/", "rows/"];
+    let permitted = ["leader", "aside", "step", "pending", "parts/", "rows/"];
     let Some(guarded) = Guarded::start(&permitted).await else {
         return;
     };

@@ -477,6 +477,9 @@ impl Owner {
         if outcome == Outcome::Unknown && self.revoked.was_of(&ask.lease, &ask.user) {
             outcome = Outcome::Ended(EndReason::Revoked);
         }
+        if let (Some(_), Outcome::Leased(granted)) = (self.writing.problem(), &mut outcome) {
+            self.shorten(granted);
+        }
         let effects = vec![Effect::Answer(ask.lease, answer, outcome)];
         self.do_later(step, effects);
     }

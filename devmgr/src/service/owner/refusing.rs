@@ -122,6 +122,13 @@ impl Owner {
         None
     }
 
+    /// Shortens a renewal while the store fails. The store may have a silence that the book does not know, because the
+    /// answer to its write was lost, or that is not deleted yet. The next manager may give the lease its least time then.
+    pub(super) fn shorten(&self, granted: &mut Granted) {
+        let least = self.manager.least_after_takeover();
+        granted.until = granted.until.min(self.clock.now().after(least));
+    }
+
     /// The outcome of a renewal as a crash would leave it. `None`: a crash could undo the outcome, or another
     /// manager could decide otherwise.
     fn durable(&self, lease: LeaseId, outcome: Outcome) -> Option<Outcome> {
@@ -131,10 +138,7 @@ impl Owner {
             Outcome::Leased(granted) => {
                 let row = row.filter(|row| row.confirmed)?;
                 let mut granted = as_stored(granted, row);
-                // The store may have a silence that the book does not know, because the answer to its write was lost. It
-                // stays, so the next manager may give the lease its least time only.
-                let least = self.manager.least_after_takeover();
-                granted.until = granted.until.min(self.clock.now().after(least));
+                self.shorten(&mut granted);
                 Some(Outcome::Leased(granted))
             }
             Outcome::Reserved(granted) => Some(Outcome::Reserved(as_stored(granted, row?))),
