@@ -53,7 +53,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_lane::Place;
 use causeway_links::LinkMemory;
@@ -148,6 +148,9 @@ pub enum CannotStart {
     System(#[from] std::io::Error),
 }
 
+/// Time for threads that wait for a disk, when the daemon ends.
+const DISKS_WITHIN: Duration = Duration::from_secs(2);
+
 /// Serves until a signal ends the daemon.
 ///
 /// # Errors
@@ -156,8 +159,8 @@ pub fn run(settings: Settings, inherited: Vec<OwnedFd>) -> Result<(), CannotStar
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build()?;
     let outcome = runtime.block_on(serve(settings, inherited));
-    // A thread that waits for a disk that hangs does not keep the daemon.
-    runtime.shutdown_background();
+    // Threads remove folders and files meanwhile. One that waits for a disk that hangs does not keep the daemon.
+    runtime.shutdown_timeout(DISKS_WITHIN);
     outcome
 }
 

@@ -290,8 +290,9 @@ impl WorkerEnv {
         let is_sandboxed = self.worker_envs.are_sandboxed();
         let sandbox = match role {
             Role::Trial => None,
-            // These read strangers' packets. They need no files beyond the system's, and no connections.
-            Role::Announce | Role::Find => is_sandboxed.then(|| Sandbox {
+            // These read strangers' packets. They need no files beyond the system's, and no connections. They need no driver,
+            // so no driver keeps them out of the sandbox.
+            Role::Announce | Role::Find => settings.enabled.then(|| Sandbox {
                 connect_ports: Some(Vec::new()),
                 datagrams: true,
                 ..Sandbox::default()

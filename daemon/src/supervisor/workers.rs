@@ -744,12 +744,18 @@ impl Workers {
             }
         };
         self.write_parked();
+        let session = ended.as_ref().map(|(id, _)| *id);
         match host {
             Some(host) => {
                 log_host_end(worker, &host.domain.name(), &status);
                 host.has_exited(&status);
             }
             None => self.note_end(worker, ended, status, None),
+        }
+        // The lease may have ended while the worker was parking the session.
+        let place = session.and_then(|id| self.0.state.lock().moving.place_of(id));
+        if let Some(place) = place {
+            place.tell();
         }
         if was_spare {
             self.replenish_after(SPARE_BACKOFF);

@@ -10,6 +10,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use causeway_discovery::{Role, Search, Step};
+use causeway_managers::sought::asked_in_turn;
+use causeway_proto::metadata::ClusterId;
 use causeway_serving::logging::Logging;
 
 use super::confine;
@@ -57,11 +59,16 @@ fn search(wanted: &Wanted) -> io::Result<Announced> {
     let found = search.found().into_iter();
     let of_name =
         found.filter(|of| of.announcement.role == Role::Manager && of.name == wanted.name);
-    let claims = of_name.map(|of| AnnouncedManager {
-        id: of.announcement.id,
-        addresses: (of.hosts(interfaces).into_iter())
-            .map(|host| format!("{host}:{}", of.port))
-            .collect(),
+    let claims = of_name.map(|of| {
+        let hosts = of.hosts(interfaces).into_iter();
+        let addresses = hosts.map(|host| format!("{host}:{}", of.port)).collect();
+        (ClusterId(of.announcement.id), addresses)
+    });
+    // The supervisor reads a bounded answer.
+    let claims = asked_in_turn(claims.collect()).into_iter();
+    let claims = claims.map(|(ClusterId(id), address)| AnnouncedManager {
+        id,
+        addresses: vec![address],
     });
     Ok(Announced {
         claims: claims.collect(),

@@ -1,6 +1,6 @@
 //! Rates in the form `900 Mbit/s`, `100 MB/s`.
 //!
-//! Invariant: a rate is at least [`LEAST`], so that a typing error cannot stop all transfers.
+//! Invariant: a rate is at least 80 kbit/s, so that a typing error cannot stop all transfers.
 #![forbid(unsafe_code)]
 
 /// The smallest rate, in bytes a second.

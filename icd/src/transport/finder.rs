@@ -167,8 +167,8 @@ impl Finder {
         let state = self.shared.state.lock();
         let mut snapshot = state.known.clone();
         for found in &state.of_domains {
-            let is_it =
-                |of: &Found| of.name == found.name && of.announcement.id == found.announcement.id;
+            let said = |of: &Found| (of.name.clone(), of.announcement.id, of.announcement.role);
+            let is_it = |of: &Found| said(of) == said(found);
             // What the node says itself says more.
             if !snapshot.found.iter().any(is_it) {
                 snapshot.found.push(found.clone());

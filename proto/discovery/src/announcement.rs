@@ -37,7 +37,7 @@ impl Role {
 }
 
 /// What a node or manager says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Announcement {
     /// Whether this is a node or a manager.
     pub role: Role,

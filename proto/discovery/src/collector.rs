@@ -84,8 +84,8 @@ pub enum Heard {
     Refused,
 }
 
-// Names are first, so that the claims are in the order in which clients use them.
-type Key = (String, NodeId, Run, u16);
+// Names are first, so that the claims are in the order in which clients use them. Who says something else makes another claim.
+type Key = (String, NodeId, Run, u16, Announcement);
 
 /// Collects answers; see the module.
 #[derive(Debug)]
@@ -259,7 +259,13 @@ impl Collector {
         (source, interface): (IpAddr, u32),
     ) -> bool {
         let said = &found.announcement;
-        let key = (found.name.clone(), said.id, said.run, found.port);
+        let key = (
+            found.name.clone(),
+            said.id,
+            said.run,
+            found.port,
+            said.clone(),
+        );
         let is_known = self.claims.contains_key(&key);
         if !is_known
             && (self.claims_of(source) >= self.limits.of_one_source
@@ -308,8 +314,12 @@ impl Collector {
         let is_worse = |key: &Key, of: &Found| {
             !self.is_own(of) || (is_wanted && !is_name_full && key.0 != found.name)
         };
-        let may_go =
-            |key: &Key, of: &Found| (!is_name_full || of_name(key, of)) && is_worse(key, of);
+        let is_of_others =
+            |of: &Found| (of.places.iter()).any(|of| of.is_source && of.address != source);
+        let may_go = |key: &Key, of: &Found| {
+            let is_shared = is_wanted && is_name_full && is_of_others(of);
+            (!is_name_full || of_name(key, of)) && is_worse(key, of) && !is_shared
+        };
         let mut others = self.claims.iter().rev();
         let victim = others.find(|(key, of)| may_go(key, of));
         let Some(victim) = victim.map(|(key, _)| key.clone()) else {

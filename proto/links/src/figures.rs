@@ -46,7 +46,7 @@ impl RoundTrip {
 /// Counts a stream's bytes in time slots since the first byte.
 ///
 /// The first fifth of the time does not count. There, TCP finds out how fast it may send, and buffers on the way fill. With
-/// a long round trip, TCP needs [`START`] of them, but half of the time counts always.
+/// a long round trip, TCP needs ten of them, but half of the time counts always.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meter {
     each: Duration,

@@ -199,7 +199,7 @@ impl Table {
     /// Reads a text.
     ///
     /// # Errors
-    /// [`BadTable`]; the table then counts as empty.
+    /// An error says where the text is wrong; the table then counts as empty.
     pub fn parse(text: &str) -> Result<Table, BadTable> {
         if text.len() > MOST_BYTES {
             return Err(BadTable::Invalid);

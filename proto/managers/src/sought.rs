@@ -102,7 +102,10 @@ pub fn choose<A: Display>(name: &str, asked: Vec<Asked<A>>) -> Result<Vec<A>, No
             Ok(Some(cluster)) if cluster != claimed => {
                 reasons.push(format!("{address}: another device manager answers there"));
             }
-            Ok(_) => right.push((claimed, address)),
+            Ok(Some(_)) => right.push((claimed, address)),
+            Ok(None) => reasons.push(format!(
+                "{address}: the manager does not say which cluster it belongs to"
+            )),
             Err(reason) => reasons.push(format!("{address}: {reason}")),
         }
     }
@@ -169,7 +172,8 @@ mod tests {
             "mgr1",
             vec![
                 asked(A, "10.0.0.1", Ok(Some(A))),
-                asked(A, "10.0.0.2", Ok(None)),
+                asked(A, "10.0.0.2", Ok(Some(A))),
+                asked(A, "10.0.0.5", Ok(None)),
                 asked(A, "10.0.0.3", Err("no answer")),
                 asked(B, "10.0.0.4", Err("another CA")),
             ],

@@ -31,8 +31,10 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 const AGAIN_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// After this time in which only standbys have answered, the manager is looked for again: another one may lead by then.
 const STANDBYS_ONLY: Duration = Duration::from_secs(3);
-/// Pause before a manager that was not found is looked for again.
-const LOOKED_FOR_AFTER: Duration = Duration::from_secs(5);
+/// The longest pause while standbys answer.
+const BETWEEN_LEADERS: Duration = Duration::from_secs(10);
+/// Range of the pause before a manager that was not found is looked for again.
+const LOOKED_FOR_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 
 /// A search for the manager that leads.
 pub(super) struct Search<'a> {
@@ -154,14 +156,15 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The pause before the manager is looked for again. Between two leaders it is short.
+    /// The pause before the manager is looked for again. Between two leaders it is shorter.
     fn next_pause(&mut self) -> Duration {
-        if self.finder.search().is_answered() {
-            return AGAIN_AFTER.0;
-        }
-        let pause = self.pause;
-        self.pause = (pause * 2).min(AGAIN_AFTER.1);
-        pause.mul_f64(rand::random_range(0.5..1.0))
+        let most = match self.finder.search().is_answered() {
+            true => BETWEEN_LEADERS,
+            false => AGAIN_AFTER.1,
+        };
+        let pause = self.pause.min(most);
+        self.pause = (pause * 2).min(most);
+        spread(pause)
     }
 
     /// Notes that the node could not join the manager, although it was found.
@@ -180,6 +183,11 @@ impl<'a> Search<'a> {
     }
 }
 
+/// All nodes lose a manager in the same moment. So they look for it at different ones.
+fn spread(pause: Duration) -> Duration {
+    pause.mul_f64(rand::random_range(0.5..1.0))
+}
+
 /// Waits until the manager that the settings name is found. Each new reason why not is logged once.
 async fn look(managed: &Managed, processes: &Processes) -> Vec<ManagerAddress> {
     let Some(wanted) = &managed.0.settings.sought else {
@@ -187,6 +195,7 @@ async fn look(managed: &Managed, processes: &Processes) -> Vec<ManagerAddress> {
         return std::future::pending().await;
     };
     let mut known = String::new();
+    let mut pause = LOOKED_FOR_AFTER.0;
     loop {
         match sought::find(managed, processes, wanted).await {
             Ok(addresses) => return addresses,
@@ -198,7 +207,8 @@ async fn look(managed: &Managed, processes: &Processes) -> Vec<ManagerAddress> {
                 }
             }
         }
-        tokio::time::sleep(LOOKED_FOR_AFTER).await;
+        tokio::time::sleep(spread(pause)).await;
+        pause = (pause * 2).min(LOOKED_FOR_AFTER.1);
     }
 }
 

@@ -146,8 +146,14 @@ impl Managed {
             state.moves.remove(&lease);
         }
         // Repeated after the next hello, in case that this message is lost. The grant's withdrawal removes it.
-        if state.grants.serves(lease, epoch) {
+        let is_served = state.grants.serves(lease, epoch);
+        if is_served {
             state.moved.insert(lease, ended);
+        }
+        drop(state);
+        // The grant may have ended before the sessions were told to leave.
+        if !is_served {
+            self.0.workers.grant_ended(lease, epoch);
         }
     }
 

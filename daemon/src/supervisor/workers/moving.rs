@@ -120,6 +120,11 @@ impl Moving {
         true
     }
 
+    /// The place of a session that is parked here.
+    pub(super) fn place_of(&self, id: SessionId) -> Option<PlaceOpened> {
+        self.parked.get(&id)?.place().map(Place::opened)
+    }
+
     /// The sessions of a lease that are parked here.
     fn of_lease(&self, lease: LeaseId) -> impl Iterator<Item = SessionId> + '_ {
         let is_its = move |of: &ParkedHere| of.place().is_some_and(|place| place.lease() == lease);

@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// Highest rate of a measurement, for example "100 MB/s" [default: as fast as possible]
     #[arg(long, requires = "measure", value_parser = rate)]
     rate: Option<u64>,
-    /// Measure while sessions move data, and longer than 10 s a minute; for the node's [links] administrators
+    /// Measure while sessions move data, and longer than 10 s a minute; only administrators in the node's daemon.toml may
     #[arg(long, requires = "measure")]
     force: bool,
     /// Draw the cluster with its links into this new file

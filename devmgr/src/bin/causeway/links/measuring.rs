@@ -22,6 +22,8 @@ use crate::say::say;
 
 /// Longest wait for busy nodes, for one pair: a node measures 10 s a minute.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Time to reach a node that is let go.
+const RELEASED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What has come of it.
 #[derive(Default)]
@@ -126,8 +128,11 @@ fn pair(
         let Some(dialling) = dialling else {
             return own(dialled, &end, terms).map(Some);
         };
-        let reply = measure_link(&dialling.server, terms, is_forced, Some(end))?;
-        if let Some(reply) = free(reply, until)? {
+        let reply = measure_link(&dialling.server, terms, is_forced, Some(end.clone()));
+        if !reply.as_ref().is_ok_and(|reply| reply.busy_ms == 0) {
+            release(dialled, &end);
+        }
+        if let Some(reply) = free(reply?, until)? {
             return match reply.link {
                 Some(_) => Ok(None),
                 None => Err(NoFigures::Nonsense),
@@ -149,15 +154,28 @@ fn free(reply: MeasureLinkReply, until: Instant) -> Result<Option<MeasureLinkRep
     Ok(None)
 }
 
-/// Measures the link from this machine, over the addresses that programs use.
-fn own(dialled: &NodeEnd, end: &LinkEnd, terms: &Terms) -> Result<Entry, NoFigures> {
+/// The end that a node has reserved.
+fn reserved(dialled: &NodeEnd, end: &LinkEnd) -> Result<End, NoFigures> {
     let (id_bytes, secret) = (&end.id[..], &end.secret[..]);
-    let to = End {
+    Ok(End {
         id: SessionId(id_bytes.try_into().map_err(|_| NoFigures::Nonsense)?),
         secret: SessionSecret(secret.try_into().map_err(|_| NoFigures::Nonsense)?),
         fingerprint: certificate(&end.certificate_sha256)?,
         addresses: dialled.sockets().collect(),
-    };
+    })
+}
+
+/// Lets a node go that nobody dials after all: its process ends with its connections. Otherwise it would wait for seconds.
+fn release(dialled: &NodeEnd, end: &LinkEnd) {
+    if let Ok(to) = reserved(dialled, end) {
+        // Without a connection, the node's own time limit releases it.
+        let _ = dial_any(&to, Instant::now() + RELEASED_WITHIN);
+    }
+}
+
+/// Measures the link from this machine, over the addresses that programs use.
+fn own(dialled: &NodeEnd, end: &LinkEnd, terms: &Terms) -> Result<Entry, NoFigures> {
+    let to = reserved(dialled, end)?;
     let deadline = Instant::now() + terms.limit();
     let Dialled { ends, addresses } = dial_any(&to, deadline)?;
     let measured = lead(ends, terms, deadline)?;
