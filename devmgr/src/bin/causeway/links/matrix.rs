@@ -307,20 +307,20 @@ pub(crate) mod tests {
     fn a_clock_that_is_before_does_not_win_for_ever() {
         let hosts = hosts(3);
         let (one, other) = (&hosts[1], &hosts[2]);
-        let wrong = kept(one, other, 7, 7, 2_000_000);
-        let shown = figures(&hosts, vec![wrong.clone()], 1_000_000);
+        let wrong = kept(one, other, 7, 7, 20_000_000);
+        let shown = figures(&hosts, vec![wrong.clone()], 10_000_000);
         assert!(shown.links()[0].old);
-        let right = kept(other, one, 8, 8, 900_000);
+        let right = kept(other, one, 8, 8, 9_900_000);
         for both in [
             vec![wrong.clone(), right.clone()],
             vec![right.clone(), wrong.clone()],
         ] {
-            let shown = figures(&hosts, both, 1_000_000);
+            let shown = figures(&hosts, both, 10_000_000);
             assert_eq!(shown.links()[0].slower(), 8);
         }
         // A little is no mistake.
-        let ahead = kept(one, other, 9, 9, 1_000_000 + CLOCKS_DIFFER);
-        let shown = figures(&hosts, vec![ahead, right], 1_000_000);
+        let ahead = kept(one, other, 9, 9, 10_000_000 + CLOCKS_DIFFER);
+        let shown = figures(&hosts, vec![ahead, right], 10_000_000);
         assert_eq!(
             (shown.links()[0].slower(), shown.links()[0].old),
             (9, false)
