@@ -32,6 +32,9 @@ done
 rm -rf -- "$PROFILE"
 "#;
 
+/// How often the driver is started until it has a port.
+const ATTEMPTS: usize = 5;
+
 /// A browser with one window.
 pub(super) struct Browser {
     /// The process of [`GUARD`].
@@ -44,32 +47,14 @@ pub(super) struct Browser {
 impl Browser {
     /// Starts a browser. `None`, with a line that says why: there is none on this machine.
     pub(super) async fn start() -> Option<Browser> {
-        let profile = tempfile::tempdir().unwrap();
         let there_is_one = Command::new("chromedriver").arg("--version").output();
         if there_is_one.is_err() {
             println!("skipped: chromedriver is missing (apt-get install chromium chromium-driver)");
             return None;
         }
-        let mut guard = Command::new("bash")
-            .args(["-c", GUARD])
-            .env("PROFILE", profile.path())
-            // A signal for the group of the test does not end the guard.
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let port = port(&mut guard);
-        let mut browser = Browser {
-            guard,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            session: String::new(),
-            profile,
-        };
-        // Only now: the browser ends with the value if there is no port.
-        browser
-            .address
-            .set_port(port.expect("chromedriver says its port"));
+        let mut browser = (0..ATTEMPTS)
+            .find_map(|_| Browser::driver())
+            .expect("chromedriver says its port");
         let data = format!("--user-data-dir={}", browser.profile.path().display());
         let options = json!({
             // As root, Chromium has no sandbox of its own. `/dev/shm` of a container is small.
@@ -91,6 +76,29 @@ impl Browser {
                 return None;
             }
         }
+        Some(browser)
+    }
+
+    /// Starts the driver. `None`: it has ended. It does so if another program has the port that it chose for IPv4 in IPv6.
+    fn driver() -> Option<Browser> {
+        let profile = tempfile::tempdir().unwrap();
+        let guard = Command::new("bash")
+            .args(["-c", GUARD])
+            .env("PROFILE", profile.path())
+            // A signal for the group of the test does not end the guard.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut browser = Browser {
+            guard,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            session: String::new(),
+            profile,
+        };
+        let port = port(&mut browser.guard)?;
+        browser.address.set_port(port);
         Some(browser)
     }
 

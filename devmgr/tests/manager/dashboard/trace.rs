@@ -585,7 +585,10 @@ async fn a_file_that_another_one_replaces_says_nothing_any_more() {
              input.files = files.files;
              input.dispatchEvent(new Event('change'));
          }}
-         return new Promise((done) => setTimeout(() => done(texts), 1500));"
+         const tab = () => document.querySelector('nav [aria-current] .detail')?.textContent;
+         // Time for a late text of the first, behind the end of the second.
+         const look = (done) => setTimeout(() => tab() === 'second' ? setTimeout(() => done(texts), 300) : look(done), 50);
+         return new Promise(look);"
     );
     let texts = view.browser.run(&script).await;
     let texts: Vec<_> = texts.as_array().unwrap().iter().collect();
