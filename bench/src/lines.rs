@@ -44,6 +44,23 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
+impl Curve {
+    /// The curve of the rows that have a point, by the number of hosts.
+    pub(crate) fn by_hosts<Row>(
+        (name, colour, style): (&str, usize, Style),
+        rows: &[Row],
+        point: impl Fn(&Row) -> Option<(u16, f64)>,
+    ) -> Curve {
+        let points = rows.iter().filter_map(point);
+        Curve {
+            name: name.to_owned(),
+            colour,
+            style,
+            points: points.map(|(hosts, y)| (f64::from(hosts), y)).collect(),
+        }
+    }
+}
+
 /// One chart of a picture.
 #[derive(Debug, Clone)]
 pub(crate) struct Chart {

@@ -148,16 +148,10 @@ impl fmt::Display for Report {
 
 impl Report {
     fn draw(&self, folder: &Path) -> Result<PathBuf, Error> {
-        let curve = |name: &str, colour, style, pick: &dyn Fn(&Row) -> Option<f64>| {
-            let points = self.rows.iter();
-            Curve {
-                name: name.to_owned(),
-                colour,
-                style,
-                points: points
-                    .filter_map(|row| Some((f64::from(row.hosts), pick(row)?)))
-                    .collect(),
-            }
+        let curve = |name, colour, style, y: &dyn Fn(&Row) -> Option<f64>| {
+            Curve::by_hosts((name, colour, style), &self.rows, |row| {
+                Some((row.hosts, y(row)?))
+            })
         };
         let chart = Chart {
             title: "Time to measure all pairs".to_owned(),

@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use causeway_discovery::{Found, Role};
-use causeway_managers::sought::{self, Asked};
+use causeway_managers::sought;
 use causeway_proto::metadata::ClusterId;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
 
 use super::control::Reached;
 use super::finder::{Finder, Snapshot};
@@ -76,7 +75,8 @@ async fn look(
     // Whoever is silent must not use up the time of those that answer.
     let within = until.saturating_duration_since(Instant::now()) * 3 / 4;
     let claims = claims(&heard, &sought.name);
-    let asked = ask_all(manager, claims, within.min(ASKED_WITHIN)).await;
+    let ask = |address: &Address| cluster_at(without_token(address, manager));
+    let asked = sought::ask_all(claims, within.min(ASKED_WITHIN), ask).await;
     let addresses = sought::choose(&sought.name, asked).map_err(|not| {
         let faults = [&heard.fault, &heard.domain_fault].into_iter().flatten();
         let faults: String = faults.map(|fault| format!(" ({fault})")).collect();
@@ -107,42 +107,22 @@ fn claims(heard: &Snapshot, name: &str) -> Vec<(ClusterId, Address)> {
     sought::asked_in_turn(claims.collect())
 }
 
-/// Asks all addresses at the same time. Results are in the order of the addresses.
-async fn ask_all(
-    manager: &ServerSettings,
-    claims: Vec<(ClusterId, Address)>,
-    within: Duration,
-) -> Vec<Asked<Address>> {
-    let mut asking = JoinSet::new();
-    for (position, (claimed, address)) in claims.into_iter().enumerate() {
-        let server = ServerSettings {
-            address: address.clone(),
-            further: Vec::new(),
-            sought: None,
-            tls: TlsSettings {
-                token_file: None,
-                ..manager.tls.clone()
-            },
-            ..manager.clone()
-        };
-        asking.spawn(async move {
-            let answered = tokio::time::timeout(within, cluster_at(&server)).await;
-            let answered = answered.unwrap_or_else(|_| Err("no answer".to_owned()));
-            let asked = Asked {
-                claimed,
-                address,
-                answered,
-            };
-            (position, asked)
-        });
+/// The settings by which an announced address is asked: without a token.
+fn without_token(address: &Address, manager: &ServerSettings) -> ServerSettings {
+    ServerSettings {
+        address: address.clone(),
+        further: Vec::new(),
+        sought: None,
+        tls: TlsSettings {
+            token_file: None,
+            ..manager.tls.clone()
+        },
+        ..manager.clone()
     }
-    let mut asked = asking.join_all().await;
-    asked.sort_by_key(|(position, _)| *position);
-    asked.into_iter().map(|(_, asked)| asked).collect()
 }
 
-async fn cluster_at(server: &ServerSettings) -> Result<Option<ClusterId>, String> {
-    let reached = Reached::at(server, ASKED_WITHIN, 0).await;
+async fn cluster_at(server: ServerSettings) -> Result<Option<ClusterId>, String> {
+    let reached = Reached::at(&server, ASKED_WITHIN, 0).await;
     let reached = reached.map_err(|error| match error {
         WireError::Unreachable { reason, .. } => reason,
         error => error.to_string(),

@@ -1,12 +1,14 @@
 //! Device managers that are found by their names: which of the announced addresses count.
 //!
 //! Anybody can announce anything. So each announced address is asked over TLS, under the name and without a token. Pure,
-//! except [`cluster_at`]. Invariant: addresses of two clusters are never mixed, and of two that are right none is used.
+//! except [`ask_all`] and [`cluster_at`]. Invariant: addresses of two clusters are never mixed, and of two that are right none is used.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use causeway_proto::manager::GetManagerRequest;
 use causeway_proto::metadata::ClusterId;
+use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use tonic::{Request, metadata::MetadataMap};
 
@@ -128,6 +130,36 @@ pub fn choose<A: Display>(name: &str, asked: Vec<Asked<A>>) -> Result<Vec<A>, No
         name: name.to_owned(),
         all: all.join(" and "),
     })
+}
+
+/// Asks all addresses at the same time, each for `within` at most. Results are in the order of the addresses. `ask` answers
+/// as [`Asked::answered`].
+pub async fn ask_all<A, Answer>(
+    claims: Vec<(ClusterId, A)>,
+    within: Duration,
+    ask: impl Fn(&A) -> Answer,
+) -> Vec<Asked<A>>
+where
+    A: Send + 'static,
+    Answer: Future<Output = Result<Option<ClusterId>, String>> + Send + 'static,
+{
+    let mut asking = JoinSet::new();
+    for (position, (claimed, address)) in claims.into_iter().enumerate() {
+        let answer = tokio::time::timeout(within, ask(&address));
+        asking.spawn(async move {
+            let answered = answer.await;
+            let answered = answered.unwrap_or_else(|_| Err("no answer".to_owned()));
+            let asked = Asked {
+                claimed,
+                address,
+                answered,
+            };
+            (position, asked)
+        });
+    }
+    let mut asked = asking.join_all().await;
+    asked.sort_by_key(|(position, _)| *position);
+    asked.into_iter().map(|(_, asked)| asked).collect()
 }
 
 /// Asks which cluster the manager at the other end of a connection belongs to. Shows no credential. `None`: it names none.

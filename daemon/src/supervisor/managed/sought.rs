@@ -6,11 +6,11 @@
 use std::io;
 use std::time::Duration;
 
-use causeway_managers::sought::{self, Asked, NotFound};
+use causeway_managers::sought::{self, NotFound};
 use causeway_proto::metadata::ClusterId;
+use causeway_security::ClientTls;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::task::JoinSet;
 
 use super::Managed;
 use super::dial;
@@ -53,7 +53,10 @@ pub(super) async fn find(
         (ClusterId(of.id), addresses)
     });
     let claims = sought::asked_in_turn(claims.collect());
-    let chosen = sought::choose(&wanted.name, ask_all(managed, claims).await);
+    let tls = &managed.0.settings.tls;
+    let ask = |address: &ManagerAddress| cluster_at(address.clone(), tls.clone());
+    let asked = sought::ask_all(claims, ASKED_WITHIN, ask).await;
+    let chosen = sought::choose(&wanted.name, asked);
     chosen.map_err(|not| match heard.fault {
         Some(fault) => NotSought::Deaf { not, fault },
         None => not.into(),
@@ -82,32 +85,13 @@ async fn hear(processes: &Processes, wanted: &SoughtManager) -> io::Result<Annou
     }
 }
 
-/// Asks all addresses at the same time. Results are in the order of the addresses.
-async fn ask_all(
-    managed: &Managed,
-    claims: Vec<(ClusterId, ManagerAddress)>,
-) -> Vec<Asked<ManagerAddress>> {
-    let mut asking = JoinSet::new();
-    for (position, (claimed, address)) in claims.into_iter().enumerate() {
-        let tls = managed.0.settings.tls.clone();
-        asking.spawn(async move {
-            let asked = async {
-                let channel = dial::dial(&address, tls.as_ref()).await;
-                let channel = channel.map_err(|error| error.at_node())?;
-                let cluster = sought::cluster_at(channel).await;
-                cluster.map_err(|error| error.to_string())
-            };
-            let answered = tokio::time::timeout(ASKED_WITHIN, asked).await;
-            let answered = answered.unwrap_or_else(|_| Err("no answer".to_owned()));
-            let asked = Asked {
-                claimed,
-                address,
-                answered,
-            };
-            (position, asked)
-        });
-    }
-    let mut asked = asking.join_all().await;
-    asked.sort_by_key(|(position, _)| *position);
-    asked.into_iter().map(|(_, asked)| asked).collect()
+/// Asks which cluster the manager at an address belongs to. Shows no token.
+async fn cluster_at(
+    address: ManagerAddress,
+    tls: Option<ClientTls>,
+) -> Result<Option<ClusterId>, String> {
+    let channel = dial::dial(&address, tls.as_ref()).await;
+    let channel = channel.map_err(|error| error.at_node())?;
+    let cluster = sought::cluster_at(channel).await;
+    cluster.map_err(|error| error.to_string())
 }
