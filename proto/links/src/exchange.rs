@@ -271,13 +271,7 @@ mod tests {
         let (leader, follower) = ends();
         let deadline = begun + terms.limit();
         let flooding = std::thread::spawn(move || {
-            let Ends { control, up, down } = follower;
-            while let (PROBE, number) = hear(&control, deadline).unwrap() {
-                say(&control, PROBE, number, deadline).unwrap();
-            }
-            let rate = receive(up, Meter::new(terms.each, Duration::ZERO), deadline).unwrap();
-            say(&control, RATE, rate, deadline).unwrap();
-            hear(&control, deadline).unwrap();
+            let (_control, down) = before_streaming(follower, &terms, deadline);
             let mut bytes = 0_u64;
             while (&down[0]).write_all(&[7; 4096]).is_ok() {
                 bytes += 4096;
@@ -290,19 +284,25 @@ mod tests {
         assert!(measured.inward > 0 && sent > 0);
     }
 
+    /// Follows until this end is to stream. Returns the control connection and the lanes down.
+    fn before_streaming(follower: Ends, terms: &Terms, deadline: Instant) -> (Line, Vec<Line>) {
+        let Ends { control, up, down } = follower;
+        while let (PROBE, number) = hear(&control, deadline).unwrap() {
+            say(&control, PROBE, number, deadline).unwrap();
+        }
+        let rate = receive(up, Meter::new(terms.each, Duration::ZERO), deadline).unwrap();
+        say(&control, RATE, rate, deadline).unwrap();
+        hear(&control, deadline).unwrap();
+        (control, down)
+    }
+
     #[test]
     fn a_stream_that_stalls_after_its_first_bytes_has_no_figure() {
         let terms = terms(None);
         let (leader, follower) = ends();
         let deadline = Instant::now() + terms.limit();
         let stalling = std::thread::spawn(move || {
-            let Ends { control, up, down } = follower;
-            while let Ok((PROBE, number)) = hear(&control, deadline) {
-                say(&control, PROBE, number, deadline).unwrap();
-            }
-            let rate = receive(up, Meter::new(terms.each, Duration::ZERO), deadline).unwrap();
-            say(&control, RATE, rate, deadline).unwrap();
-            hear(&control, deadline).unwrap();
+            let (_control, down) = before_streaming(follower, &terms, deadline);
             (&down[0]).write_all(&[7; 4096]).unwrap();
             // Until the leader closes the lanes.
             let _ = hear(&down[0], deadline);
@@ -321,13 +321,7 @@ mod tests {
         let (leader, follower) = ends();
         let deadline = Instant::now() + terms.limit();
         let cutting = std::thread::spawn(move || {
-            let Ends { control, up, down } = follower;
-            while let Ok((PROBE, number)) = hear(&control, deadline) {
-                say(&control, PROBE, number, deadline).unwrap();
-            }
-            let rate = receive(up, Meter::new(terms.each, Duration::ZERO), deadline).unwrap();
-            say(&control, RATE, rate, deadline).unwrap();
-            hear(&control, deadline).unwrap();
+            let (_control, down) = before_streaming(follower, &terms, deadline);
             (&down[0]).write_all(&[7; 4096]).unwrap();
         });
         let measured = lead(leader, &terms, deadline);
