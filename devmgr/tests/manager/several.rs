@@ -242,9 +242,11 @@ async fn a_caller_that_has_met_a_higher_term_is_refused_and_deposes_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_told_to_stop_or_step_down_hands_over_at_once() {
-    let Some(several) = Several::start(1, 2).await else {
+    // Far longer than a hand-over takes, whatever the machine does besides.
+    let Some(several) = Several::configured("ttl_s = 30\n", &[], 1, 2).await else {
         return;
     };
+    let at_once = Duration::from_secs(15);
     let (first, _) = several.leader().await;
     let mut admin = several.user(first, "admin").await;
     let begin = Instant::now();
@@ -274,14 +276,13 @@ async fn a_leader_that_is_told_to_stop_or_step_down_hands_over_at_once() {
     tool(address, &["managers", "step-down"]);
     let (second, took) = several.successor(first).await;
     eprintln!("after a step down another manager leads within {took:?}");
-    // Far less than the time of the etcd lease, whatever the machine does besides.
-    assert!(took < Duration::from_millis(1_500));
+    assert!(took < at_once);
 
     signal(&several.managers[second], "TERM");
     let (third, took) = several.successor(second).await;
     eprintln!("after SIGTERM another manager leads within {took:?}");
     assert_eq!(third, first);
-    assert!(took < Duration::from_millis(1_500));
+    assert!(took < at_once);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -328,7 +329,16 @@ async fn without_a_quorum_nobody_leads_and_nothing_is_lost() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     for manager in &several.managers {
-        let status = info(manager.address).await.unwrap_err();
+        let begin = Instant::now();
+        let status = loop {
+            match info(manager.address).await.unwrap_err() {
+                // The former leader broke this connection when it stopped serving.
+                broken if broken.code() == tonic::Code::Unknown => {
+                    assert!(begin.elapsed() < AT_MOST, "{broken}");
+                }
+                status => break status,
+            }
+        };
         assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
     }
     several.etcd.run(0);
