@@ -8,14 +8,11 @@
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use causeway_discovery::{NodeId, is_of_name};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use causeway_security::{BadState, StateFile};
 use serde::Deserialize;
 use serde::de::Error as _;
 
@@ -30,10 +27,9 @@ const RENEWED_AFTER: Duration = Duration::from_secs(86_400);
 /// Most nodes that are remembered.
 const MOST_NODES: usize = 64;
 /// Most bytes of the file that are read. The largest that is written is smaller.
-const MOST_BYTES: u64 = 1 << 20;
+const MOST_BYTES: usize = 1 << 20;
 /// Longest wait for other programs that write the file.
 const LOCKED_WITHIN: Duration = Duration::from_millis(100);
-const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// A node that was found and used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,130 +65,54 @@ impl RememberedNode {
     }
 }
 
-/// Why the file counts as empty, or why it was not written.
-#[derive(Debug, thiserror::Error)]
-pub enum BadMemory {
-    /// The file cannot be read or written.
-    #[error("{path}: {error}; correct the permissions, or delete the file", path = path.display())]
-    System {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// The file is not one of remembered nodes.
-    #[error("{path} is damaged and counts as empty: {reason}; delete the file", path = path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Another program writes the file.
-    #[error("{path}: other programs have written the file for too long; the nodes are remembered at their next use", path = .0.display())]
-    Busy(PathBuf),
-}
-
 /// The file of remembered nodes. Makes nothing until a node is remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeMemory {
-    path: PathBuf,
+    file: StateFile,
 }
 
 impl NodeMemory {
     /// The file at this path.
     #[must_use]
     pub fn at(path: PathBuf) -> NodeMemory {
-        NodeMemory { path }
+        NodeMemory {
+            file: StateFile::at(path),
+        }
     }
 
     /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// The remembered nodes, ordered by name, then uuid. An absent file has none.
     ///
     /// # Errors
-    /// [`BadMemory`]; the file then counts as empty.
-    pub fn nodes(&self) -> Result<Vec<RememberedNode>, BadMemory> {
-        let mut text = String::new();
-        // Opening a named pipe must not wait.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let read = match OpenOptions::new()
-            .read(true)
-            .custom_flags(flags)
-            .open(&self.path)
-        {
-            Ok(file) => file.take(MOST_BYTES).read_to_string(&mut text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => Err(error),
+    /// [`BadState`]; the file then counts as empty.
+    pub fn nodes(&self) -> Result<Vec<RememberedNode>, BadState> {
+        let Some(text) = self.file.read(MOST_BYTES)? else {
+            return Ok(Vec::new());
         };
-        match read {
-            Err(error) if error.kind() != io::ErrorKind::InvalidData => Err(self.system(error)),
-            Err(error) => Err(self.damaged(&error)),
-            Ok(_) => parse(&text, now()).map_err(|error| self.damaged(&error.message())),
-        }
+        parse(&text, now()).map_err(|error| self.file.damaged(&error.message()))
     }
 
     /// Writes nodes that are used now into the file, unless it has them. Keeps those of other programs. A damaged file is
     /// replaced.
     ///
     /// # Errors
-    /// [`BadMemory`]; the file is then as it was.
-    pub fn remember(&self, used: &[RememberedNode]) -> Result<(), BadMemory> {
+    /// [`BadState`]; the file is then as it was.
+    pub fn remember(&self, used: &[RememberedNode]) -> Result<(), BadState> {
         let has_all = |known: &[RememberedNode]| used.iter().all(|node| is_fresh(known, node));
         if self.nodes().is_ok_and(|known| has_all(&known)) {
             return Ok(());
         }
-        let folder = self.path.parent().unwrap_or(&self.path);
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| self.system(error))?;
-        let _lock = self.lock(folder)?;
+        let locked = self.file.lock(LOCKED_WITHIN)?;
         let mut nodes = self.nodes().unwrap_or_default();
         for node in used {
             note(&mut nodes, node);
         }
-        // The process's id is in the name for systems that cannot lock a folder.
-        let new = folder.join(format!(".{FILE}.{}", std::process::id()));
-        let written = write(&new, &text(&nodes)).and_then(|()| fs::rename(&new, &self.path));
-        written.map_err(|error| {
-            // The system may keep the file; the next writer of this id then replaces it.
-            let _ = fs::remove_file(&new);
-            self.system(error)
-        })
-    }
-
-    /// Locks the folder, so that no other program writes the file meanwhile.
-    fn lock(&self, folder: &Path) -> Result<Option<File>, BadMemory> {
-        let file = File::open(folder).map_err(|error| self.system(error))?;
-        let until = Instant::now() + LOCKED_WITHIN;
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(file)),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= until => {
-                    return Err(BadMemory::Busy(self.path.clone()));
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-                // Some network file systems lock no folders. At worst, an entry of another program is lost.
-                Err(_) => return Ok(None),
-            }
-        }
-    }
-
-    fn system(&self, error: io::Error) -> BadMemory {
-        BadMemory::System {
-            path: self.path.clone(),
-            error,
-        }
-    }
-
-    fn damaged(&self, reason: &dyn std::fmt::Display) -> BadMemory {
-        BadMemory::Damaged {
-            path: self.path.clone(),
-            reason: reason.to_string(),
-        }
+        locked.replace(&text(&nodes))
     }
 }
 
@@ -315,24 +235,12 @@ fn text(nodes: &[RememberedNode]) -> String {
     text
 }
 
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let file = match options.open(path) {
-        // An earlier process of this id has died.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            options.open(path)
-        }
-        opened => opened,
-    };
-    file?.write_all(text.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Instant;
 
     fn node(number: u8, address: &str, used: u64) -> RememberedNode {
         RememberedNode {
@@ -431,7 +339,7 @@ mod tests {
             let read = memory.nodes();
             let is_number_cut = damage.windows(6).any(|of| of == b"used =");
             assert!(
-                is_number_cut || matches!(read, Err(BadMemory::Damaged { .. })),
+                is_number_cut || matches!(read, Err(BadState::Damaged { .. })),
                 "{:?}: {read:?}",
                 String::from_utf8_lossy(&damage)
             );
@@ -461,7 +369,7 @@ mod tests {
                         );
                         let deadline = Instant::now() + Duration::from_secs(60);
                         while let Err(error) = memory.remember(std::slice::from_ref(&used)) {
-                            let is_busy = matches!(error, BadMemory::Busy(_));
+                            let is_busy = matches!(error, BadState::Busy(_));
                             assert!(is_busy && Instant::now() < deadline, "{error}");
                         }
                     }

@@ -3,54 +3,35 @@
 //! Its name depends on whose figures they are, because a daemon, its user's programs and other machines may share a folder.
 //! Invariants: an absent or damaged file counts as empty. A reader sees a whole file, because a writer replaces it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use causeway_security::{BadState, StateFile};
 use sha2::{Digest, Sha256};
 
 use crate::table::{Entry, MOST_BYTES, Table};
 
 /// Longest wait for other programs that write the file.
 const LOCKED_WITHIN: Duration = Duration::from_millis(500);
-const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Why the file counts as empty, or why it was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum BadMemory {
-    /// The file cannot be read or written.
-    #[error("{path}: {error}; correct the permissions, or delete the file", path = path.display())]
-    System {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// The file is not one of kept figures.
-    #[error("{path} is damaged and counts as empty: {reason}; delete the file", path = path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    /// The file cannot be used.
+    #[error("{0}")]
+    File(#[from] BadState),
     /// A new figure has a value that is not possible.
     #[error(
         "the figures of a link are not kept: a name in them is not valid, or longer than 255 bytes"
     )]
     NotValid,
-    /// Other programs write the file.
-    #[error("{path}: other programs have written the file for too long; measure again", path = .0.display())]
-    Busy(PathBuf),
 }
 
 /// The file of kept figures. Makes nothing until a figure is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkMemory {
-    path: PathBuf,
+    file: StateFile,
 }
 
 impl LinkMemory {
@@ -59,7 +40,7 @@ impl LinkMemory {
     pub fn of_node(folder: &Path, uuid: &[u8; 16]) -> LinkMemory {
         let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         LinkMemory {
-            path: folder.join(format!("node-{uuid}.links.toml")),
+            file: StateFile::at(folder.join(format!("node-{uuid}.links.toml"))),
         }
     }
 
@@ -78,14 +59,14 @@ impl LinkMemory {
             .finalize();
         let number = u32::from_be_bytes(std::array::from_fn(|i| digest[i]));
         LinkMemory {
-            path: folder.join(format!("machine-{number:08x}.links.toml")),
+            file: StateFile::at(folder.join(format!("machine-{number:08x}.links.toml"))),
         }
     }
 
     /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// The kept figures. An absent file has none.
@@ -93,24 +74,10 @@ impl LinkMemory {
     /// # Errors
     /// [`BadMemory`]; the file then counts as empty.
     pub fn table(&self) -> Result<Table, BadMemory> {
-        let mut text = String::new();
-        // Opening a named pipe must not wait.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags)
-            .open(&self.path);
-        let read = match opened {
-            // One byte more, so that a file that is too large is found out.
-            Ok(file) => file.take(MOST_BYTES as u64 + 1).read_to_string(&mut text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Table::default()),
-            Err(error) => Err(error),
+        let Some(text) = self.file.read(MOST_BYTES)? else {
+            return Ok(Table::default());
         };
-        match read {
-            Err(error) if error.kind() != io::ErrorKind::InvalidData => Err(self.system(error)),
-            Err(error) => Err(self.damaged(&error)),
-            Ok(_) => Table::parse(&text).map_err(|error| self.damaged(&error)),
-        }
+        Ok(Table::parse(&text).map_err(|error| self.file.damaged(&error))?)
     }
 
     /// Keeps figures, beside those of other programs. A damaged file is replaced.
@@ -118,72 +85,15 @@ impl LinkMemory {
     /// # Errors
     /// [`BadMemory`]; the file is then as it was.
     pub fn keep(&self, entries: Vec<Entry>) -> Result<(), BadMemory> {
-        let folder = self.path.parent().unwrap_or(&self.path);
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| self.system(error))?;
-        let _lock = self.lock(folder)?;
+        let locked = self.file.lock(LOCKED_WITHIN)?;
         let mut table = self.table().unwrap_or_default();
         for entry in entries {
             if !table.note(entry) {
                 return Err(BadMemory::NotValid);
             }
         }
-        // The process's id is in the name for systems that cannot lock a folder.
-        let new = self
-            .path
-            .with_extension(format!("new.{}", std::process::id()));
-        let written = write(&new, &table.text()).and_then(|()| fs::rename(&new, &self.path));
-        written.map_err(|error| {
-            // The system may keep the file; the next writer of this id then replaces it.
-            let _ = fs::remove_file(&new);
-            self.system(error)
-        })
+        Ok(locked.replace(&table.text())?)
     }
-
-    /// Locks the folder, so that no other program writes the file meanwhile.
-    fn lock(&self, folder: &Path) -> Result<Option<File>, BadMemory> {
-        let file = File::open(folder).map_err(|error| self.system(error))?;
-        let until = Instant::now() + LOCKED_WITHIN;
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(file)),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= until => {
-                    return Err(BadMemory::Busy(self.path.clone()));
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-                // Some network file systems lock no folders. At worst, a figure of another program is lost.
-                Err(_) => return Ok(None),
-            }
-        }
-    }
-
-    fn system(&self, error: io::Error) -> BadMemory {
-        BadMemory::System {
-            path: self.path.clone(),
-            error,
-        }
-    }
-
-    fn damaged(&self, reason: &dyn std::fmt::Display) -> BadMemory {
-        BadMemory::Damaged {
-            path: self.path.clone(),
-            reason: reason.to_string(),
-        }
-    }
-}
-
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let file = match options.open(path) {
-        // An earlier process of this id has died.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            options.open(path)
-        }
-        opened => opened,
-    };
-    file?.write_all(text.as_bytes())
 }
 
 #[cfg(test)]
@@ -204,7 +114,11 @@ mod tests {
         let mode = fs::metadata(memory.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         fs::write(memory.path(), [0xff, 0xfe]).unwrap();
-        assert!(matches!(memory.table(), Err(BadMemory::Damaged { .. })));
+        let damaged = memory.table();
+        assert!(
+            matches!(damaged, Err(BadMemory::File(BadState::Damaged { .. }))),
+            "{damaged:?}"
+        );
         memory.keep(vec![entry("", 3, 9)]).unwrap();
         assert_eq!(whens(&memory.table().unwrap()), [9]);
     }

@@ -12,6 +12,7 @@
 //!   them;
 //! - [`LeaseKey`], [`LeaseVerifier`]: leases that the device manager signs;
 //! - [`seal_reason`], [`open_reason`]: why a session has ended, when its TLS connections cannot say so any more;
+//! - [`StateFile`]: a file with a user's or a daemon's state, which nobody else reads;
 //! - [`Secret`]: bytes that no log and no error text shows.
 //!
 //! TLS is rustls, version 1.3, with the algorithms of ring. This crate authenticates callers and decides
@@ -36,6 +37,7 @@ mod records;
 mod secret;
 mod server;
 mod session;
+mod state_file;
 mod stream;
 mod token;
 mod token_list;
@@ -56,6 +58,7 @@ pub use records::{Opener, Records};
 pub use secret::Secret;
 pub use server::{ClientCertificates, ServerTls, user_of};
 pub use session::SessionCertificate;
+pub use state_file::{BadState, LockedState, StateFile};
 pub use stream::TlsStream;
 pub use token::{BadToken, DerivingKey, Token, TokenHash};
 pub use token_list::{NotAuthenticated, TokenList, TokenListState};

@@ -4,33 +4,39 @@
 //! The file is written when the term rises, which is once for each leader. Without it, or if it cannot be read, the daemon
 //! begins as a new one. Invariant: only the daemon that has the identity uses the file, so no two write it.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use causeway_managers::HighestTerm;
 use causeway_proto::metadata::{ClusterId, Term};
+use causeway_security::{BadFile, BadState, StateFile};
 
 /// More than the longest content.
-const MOST: u64 = 128;
+const MOST: usize = 128;
+
+/// Why the stored term is not used.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error("{0}")]
+    File(#[from] BadState),
+    #[error("{0}")]
+    Foreign(#[from] BadFile),
+}
 
 /// The file, and what it has. See the module.
 #[derive(Debug, Default)]
 pub(super) struct RememberedTerm {
     /// `None`: the node is another one after each start.
-    file: Option<PathBuf>,
+    file: Option<StateFile>,
     stored: Option<(ClusterId, Term)>,
 }
 
 impl RememberedTerm {
     /// Reads the file, if there is one.
     pub(super) fn open(file: Option<PathBuf>) -> RememberedTerm {
-        let read = file.as_deref().map(read).transpose();
-        let stored = read.unwrap_or_else(|error| {
-            let file = file.as_deref().unwrap_or(Path::new("")).display();
+        let file = file.map(StateFile::at);
+        let stored = file.as_ref().map(read).transpose();
+        let stored = stored.unwrap_or_else(|error| {
             tracing::warn!(
-                %file,
                 %error,
                 "the highest known term of the device manager cannot be read; a restored manager may be believed"
             );
@@ -60,41 +66,25 @@ impl RememberedTerm {
         if self.stored.is_some_and(is_stored) {
             return;
         }
-        if let Err(error) = write(file, cluster, term) {
-            let file = file.display();
-            tracing::warn!(%file, %error, "the highest known term of the device manager cannot be stored");
+        if let Err(error) = file.replace_durably(&format!("{cluster} {term}\n")) {
+            tracing::warn!(%error, "the highest known term of the device manager cannot be stored");
         }
         // Also after a failure, which would be repeated with each answer.
         self.stored = Some((cluster, term));
     }
 }
 
-fn read(path: &Path) -> io::Result<Option<(ClusterId, Term)>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+fn read(file: &StateFile) -> Result<Option<(ClusterId, Term)>, Unusable> {
+    let Some(text) = file.read(MOST)? else {
+        return Ok(None);
     };
-    causeway_security::check_own(path).map_err(io::Error::other)?;
-    let mut text = String::new();
-    file.take(MOST).read_to_string(&mut text)?;
+    causeway_security::check_own(file.path())?;
     let parsed = text
         .trim_end()
         .split_once(' ')
         .and_then(|(cluster, term)| Some((ClusterId::parse(cluster)?, Term::parse(term)?)));
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the file is damaged; remove it");
-    parsed.map(Some).ok_or_else(damaged)
-}
-
-fn write(path: &Path, cluster: ClusterId, term: Term) -> io::Result<()> {
-    let new = path.with_extension("term.new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&new)?;
-    writeln!(file, "{cluster} {term}")?;
-    // Otherwise a power failure may leave an empty file.
-    file.sync_all()?;
-    std::fs::rename(new, path)
+    let damaged = || file.damaged(&"the file has no term");
+    Ok(Some(parsed.ok_or_else(damaged)?))
 }
 
 #[cfg(test)]

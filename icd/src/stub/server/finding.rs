@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use causeway_discovery::{Found, Interfaces, NodeId, Run};
 use causeway_proto::span::pause;
+use causeway_security::BadState;
 use parking_lot::Mutex;
 
-use crate::config::remembered::{BadMemory, NodeMemory, RememberedNode};
+use crate::config::remembered::{NodeMemory, RememberedNode};
 use crate::config::{MOST_ADDRESSES, ServerSettings, Settings};
 use crate::thread::{self, Stack};
 use crate::transport::finder::{Finder, Snapshot};
@@ -342,7 +343,7 @@ impl Remembering {
             return;
         }
         match memory.remember(&pending) {
-            Err(error @ BadMemory::Busy(_)) => tracing::debug!("{error}"),
+            Err(error @ BadState::Busy(_)) => tracing::debug!("{error}"),
             outcome => {
                 pending.clear();
                 // A home that is read-only is nothing to report in every program.
