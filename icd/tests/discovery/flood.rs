@@ -11,6 +11,39 @@ use crate::stage::*;
 const RATE: u64 = 50_000_000 / 8;
 const SERVICES: usize = 10_000;
 
+/// A client, two nodes that announce themselves, and what a third host sends.
+struct Flood {
+    network: Stage,
+    _certificates: Certificates,
+    daemons: [Daemon; 2],
+    packets: Vec<Vec<u8>>,
+    socket: UdpSocket,
+}
+
+impl Flood {
+    fn new() -> Option<Flood> {
+        let network = network(4)?;
+        let certificates = Certificates::new();
+        for name in ["gpu1", "gpu2"] {
+            certificates.node(name);
+        }
+        certificates.configure("", "");
+        let daemons = [("A", 1, "gpu1"), ("B", 2, "gpu2")].map(|(device, number, name)| {
+            announced(network.host(number), device, &certificates.flags(name))
+        });
+        heard(network.host(0), &["gpu1", "gpu2"]);
+        let attacker = network.host(3);
+        let packet = |number| answer(&format!("x{number}"), &said(3, None), 9, attacker.address());
+        Some(Flood {
+            packets: (0..SERVICES).map(packet).collect(),
+            socket: multicaster(attacker),
+            network,
+            _certificates: certificates,
+            daemons,
+        })
+    }
+}
+
 /// Sends packets at the rate, from one to the next, until it is over.
 fn send(socket: &UdpSocket, packets: &[Vec<u8>], is_over: &AtomicBool, sent: &AtomicU64) {
     let begun = Instant::now();
@@ -29,27 +62,20 @@ fn send(socket: &UdpSocket, packets: &[Vec<u8>], is_over: &AtomicBool, sent: &At
 #[test]
 fn a_flood_hides_no_node_and_costs_little_memory() {
     own_process!(waits);
-    let Some(network) = network(4) else { return };
-    let certificates = Certificates::new();
-    for name in ["gpu1", "gpu2"] {
-        certificates.node(name);
-    }
-    certificates.configure("", "");
-    let daemons = [("A", 1, "gpu1"), ("B", 2, "gpu2")].map(|(device, number, name)| {
-        announced(network.host(number), device, &certificates.flags(name))
-    });
-    heard(network.host(0), &["gpu1", "gpu2"]);
+    let Some(flood) = Flood::new() else { return };
+    let Flood {
+        network,
+        daemons,
+        packets,
+        socket,
+        ..
+    } = &flood;
     let announcers = daemons.each_ref().map(announcer);
-    let attacker = network.host(3);
-    let packets: Vec<Vec<u8>> = (0..SERVICES)
-        .map(|number| answer(&format!("x{number}"), &said(3, None), 9, attacker.address()))
-        .collect();
-    let socket = multicaster(attacker);
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let own = || figure_of(std::process::id(), "RssAnon:").expect("procfs");
     let grown = std::thread::scope(|scope| {
         let ends = Ends(&is_over);
-        scope.spawn(|| send(&socket, &packets, &is_over, &sent));
+        scope.spawn(|| send(socket, packets, &is_over, &sent));
         eventually("the flood", || {
             (sent.load(Ordering::Relaxed) > RATE / 2).then_some(())
         });
@@ -123,21 +149,14 @@ fn announcers_of(daemons: &[Daemon]) -> Vec<u32> {
 fn a_flood_of_a_minute_costs() {
     const LASTS: Duration = Duration::from_secs(60);
     own_process!(waits);
-    let Some(network) = network(4) else { return };
-    let certificates = Certificates::new();
-    for name in ["gpu1", "gpu2"] {
-        certificates.node(name);
-    }
-    certificates.configure("", "");
-    let daemons = [("A", 1, "gpu1"), ("B", 2, "gpu2")].map(|(device, number, name)| {
-        announced(network.host(number), device, &certificates.flags(name))
-    });
-    heard(network.host(0), &["gpu1", "gpu2"]);
-    let attacker = network.host(3);
-    let packets: Vec<Vec<u8>> = (0..SERVICES)
-        .map(|number| answer(&format!("x{number}"), &said(3, None), 9, attacker.address()))
-        .collect();
-    let socket = multicaster(attacker);
+    let Some(flood) = Flood::new() else { return };
+    let Flood {
+        network,
+        daemons,
+        packets,
+        socket,
+        ..
+    } = &flood;
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let own = || figure_of(std::process::id(), "RssAnon:").expect("procfs");
     let program = || {
@@ -150,7 +169,7 @@ fn a_flood_of_a_minute_costs() {
         let before = own();
         std::thread::scope(|scope| {
             let ends = Ends(&is_over);
-            scope.spawn(|| send(&socket, &packets, &is_over, &sent));
+            scope.spawn(|| send(socket, packets, &is_over, &sent));
             let begun = Instant::now();
             let (mut flooded, mut most, mut of_announcers) = (Vec::new(), 0, 0);
             while begun.elapsed() < LASTS {
@@ -158,7 +177,7 @@ fn a_flood_of_a_minute_costs() {
                 // Asks again: the program reads the flood.
                 assert_eq!(names(), ["A", "B"]);
                 most = most.max(own());
-                for pid in announcers_of(&daemons) {
+                for pid in announcers_of(daemons) {
                     of_announcers = of_announcers.max(figure_of(pid, "VmHWM:").unwrap_or(0));
                 }
             }
