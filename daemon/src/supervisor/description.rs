@@ -2,12 +2,13 @@
 //!
 //! Invariant: the addresses are computed on each call, because interfaces come and go.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use causeway_discovery::Run;
-use causeway_proto::control::Inventory;
+use causeway_discovery::{Interface, Interfaces, Run};
+use causeway_proto::control::{Inventory, LinkSpeed};
+use parking_lot::Mutex;
 
 use super::domains;
 use super::inventory::Known;
@@ -25,6 +26,9 @@ const EXPOSED: &str = "INSECURE: everyone who can reach this node can use it and
 const STOPPING: &str = "STOPPING: this node opens no new sessions, and ends when its running sessions have ended; use \
                         another node, or start causewayd there again after its end";
 
+/// For how long the speeds of interfaces count that were read.
+const SPEEDS_COUNT: Duration = Duration::from_secs(10);
+
 /// The node's description.
 pub(super) struct Description {
     pub(super) settings: Arc<Settings>,
@@ -34,7 +38,12 @@ pub(super) struct Description {
     pub(super) uuid: uuid::Uuid,
     /// New at each start of the daemon.
     pub(super) run: Run,
+    pub(super) speeds: KnownSpeeds,
 }
+
+/// The speeds of interfaces, and when they were read.
+#[derive(Debug, Default)]
+pub(super) struct KnownSpeeds(Mutex<Option<(Instant, Vec<LinkSpeed>)>>);
 
 impl Description {
     /// The name of the node.
@@ -60,6 +69,22 @@ impl Description {
                 Vec::new()
             })
         })
+    }
+
+    /// Returns the speeds of the interfaces that have the node's addresses. May wait for the system.
+    pub(super) fn link_speeds(&self) -> Vec<LinkSpeed> {
+        let mut known = self.speeds.0.lock();
+        match &*known {
+            Some((read, speeds)) if read.elapsed() < SPEEDS_COUNT => speeds.clone(),
+            _ => {
+                // Without them, clients take all paths for equal.
+                let interfaces = Interfaces::of_host().unwrap_or_default();
+                let addresses = self.peer_addresses();
+                let speeds = speeds_of(&interfaces, &addresses, Interface::speed);
+                *known = Some((Instant::now(), speeds.clone()));
+                speeds
+            }
+        }
     }
 
     /// Builds the complete inventory message of this node. `is_stopping`: the node is shutting down.
@@ -92,7 +117,77 @@ impl Description {
     }
 }
 
+/// The speeds of the interfaces that have these addresses. Clients deal connections by them, so fewer than two say nothing.
+fn speeds_of(
+    interfaces: &Interfaces,
+    addresses: &[String],
+    speed: impl Fn(&Interface) -> Option<u32>,
+) -> Vec<LinkSpeed> {
+    let ip = |address: &String| Some(address.parse::<SocketAddr>().ok()?.ip());
+    let own: Vec<IpAddr> = addresses.iter().filter_map(ip).collect();
+    let told = |of: &Interface| {
+        let address = match of.address {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
+        };
+        Some(LinkSpeed {
+            address: address.into(),
+            mbits: speed(of)?,
+            prefix: of.prefix.into(),
+        })
+    };
+    let of_own = (interfaces.0.iter()).filter(|of| own.contains(&of.address));
+    let speeds: Vec<LinkSpeed> = of_own.filter_map(told).collect();
+    if speeds.len() < 2 {
+        return Vec::new();
+    }
+    speeds
+}
+
 /// A duration as the wire has it.
 pub(super) fn milliseconds(of: Duration) -> u32 {
     u32::try_from(of.as_millis()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_told_of_the_nodes_own_addresses_if_they_are_several() {
+        let interface = |name: &str, address: &str| Interface {
+            index: 2,
+            name: name.to_owned(),
+            address: address.parse().unwrap(),
+            prefix: 24,
+        };
+        let interfaces = Interfaces(vec![
+            interface("eth0", "10.0.0.5"),
+            interface("eth1", "fd00::5"),
+            interface("docker0", "172.17.0.1"),
+            interface("wlan0", "10.2.0.5"),
+        ]);
+        let speed = |of: &Interface| match of.name.as_str() {
+            "eth0" => Some(1_000),
+            "wlan0" => None,
+            _ => Some(10_000),
+        };
+        let of = |addresses: &[&str]| {
+            let addresses: Vec<String> = addresses.iter().map(|&of| of.to_owned()).collect();
+            let speeds = speeds_of(&interfaces, &addresses, speed);
+            let told = speeds
+                .iter()
+                .map(|of| (of.address.len(), of.mbits, of.prefix));
+            told.collect::<Vec<_>>()
+        };
+        let both = [
+            "10.0.0.5:7079",
+            "[fd00::5]:7079",
+            "gpu1:7079",
+            "10.2.0.5:7079",
+        ];
+        assert_eq!(of(&both), [(4, 1_000, 24), (16, 10_000, 24)]);
+        assert_eq!(of(&["10.0.0.5:7079", "10.2.0.5:7079"]), []);
+        assert_eq!(of(&[]), []);
+    }
 }

@@ -72,7 +72,7 @@ use announcer::NodeAnnouncer;
 use builds::Builds;
 use cards::Cards;
 use counts::Refusals;
-use description::Description;
+use description::{Description, KnownSpeeds};
 use domains::{BadGroup, Domains};
 use identity::Identity;
 use inventory::InventoryCache;
@@ -318,6 +318,7 @@ impl Node {
                 addresses,
                 uuid: identity.uuid,
                 run: identity.run,
+                speeds: KnownSpeeds::default(),
             }),
             settings,
             domains: Arc::new(domains),

@@ -135,6 +135,9 @@ impl Node for NodeService {
             // The start of a program must not wait for cards.
             inventory.uses = self.readiness.uses(Duration::ZERO).await;
             inventory.remarks.extend(self.readiness.cards_remark());
+            let description = Arc::clone(&self.description);
+            let speeds = tokio::task::spawn_blocking(move || description.link_speeds()).await;
+            inventory.link_speeds = speeds.unwrap_or_default();
         }
         Ok(Response::new(match &self.managed {
             None => inventory,

@@ -66,6 +66,14 @@ impl Interfaces {
         self.are_on_link(address) || (routed && !is_local && !is_special(address))
     }
 
+    /// The interface whose network has this address. `interface` is its name, if it is known.
+    #[must_use]
+    pub fn towards(&self, address: IpAddr, interface: Option<&str>) -> Option<&Interface> {
+        let is_named = |of: &&Interface| interface.is_none_or(|name| of.name == name);
+        let mut on_link = self.0.iter().filter(|of| of.has(address));
+        on_link.find(is_named)
+    }
+
     /// Returns the name of the interface with this number.
     #[must_use]
     pub fn name(&self, index: u32) -> Option<&str> {
@@ -75,6 +83,21 @@ impl Interfaces {
 }
 
 impl Interface {
+    /// The speed of the link in Mbit/s, as the interface's driver tells it. `None`: it tells none, as for WLAN, or one that
+    /// means nothing, as for tunnels.
+    #[must_use]
+    pub fn speed(&self) -> Option<u32> {
+        // Names of interfaces have no slash.
+        let folder = format!("/sys/class/net/{}", self.name);
+        // The driver of tunnels tells 10 Mbit/s, whatever carries them.
+        if std::path::Path::new(&folder).join("tun_flags").exists() {
+            return None;
+        }
+        // Without a link, the file cannot be read, or has -1.
+        let text = std::fs::read_to_string(format!("{folder}/speed")).ok()?;
+        text.trim().parse().ok().filter(|speed| *speed > 0)
+    }
+
     /// Whether this address is of the interface's network.
     fn has(&self, address: IpAddr) -> bool {
         let differ = |bits: u32, differing: u128| match self.prefix {
@@ -156,6 +179,20 @@ mod tests {
                 "{address}"
             );
         }
+    }
+
+    #[test]
+    fn an_address_is_reached_by_the_interface_of_its_network() {
+        let mut all = interfaces(&[("10.1.2.3", 16), ("fe80::1", 64), ("fe80::2", 64)]);
+        all.0[2].name = "eth1".to_owned();
+        let towards = |address: &str, name| {
+            let of = all.towards(address.parse().unwrap(), name);
+            of.map(|of| of.address.to_string())
+        };
+        assert_eq!(towards("10.1.9.9", None).as_deref(), Some("10.1.2.3"));
+        assert_eq!(towards("fe80::9", Some("eth1")).as_deref(), Some("fe80::2"));
+        assert_eq!(towards("10.2.0.1", None), None);
+        assert_eq!(all.0[0].speed().filter(|speed| *speed == 0), None);
     }
 
     #[test]

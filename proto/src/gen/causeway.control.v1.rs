@@ -193,6 +193,23 @@ pub struct Inventory {
     /// 8 bytes, new at each start of the daemon
     #[prost(bytes = "bytes", tag = "14")]
     pub run: ::prost::bytes::Bytes,
+    /// of the interfaces with the node's addresses, if they are several and tell it
+    #[prost(message, repeated, tag = "15")]
+    pub link_speeds: ::prost::alloc::vec::Vec<LinkSpeed>,
+}
+/// The speed of an interface, as its driver tells it.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LinkSpeed {
+    /// 4 or 16 bytes
+    #[prost(bytes = "bytes", tag = "1")]
+    pub address: ::prost::bytes::Bytes,
+    /// Mbit/s, not 0
+    #[prost(uint32, tag = "2")]
+    pub mbits: u32,
+    /// number of bits that the addresses of the interface's network share
+    #[prost(uint32, tag = "3")]
+    pub prefix: u32,
 }
 /// Use of a device.
 #[allow(clippy::all)]
