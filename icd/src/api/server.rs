@@ -15,8 +15,7 @@ use super::info::{Answered, Info, c_str};
 use super::loader;
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Device, Platform, Server};
-use crate::transport::Node;
-use crate::transport::links::kept_bandwidth;
+use crate::transport::{Node, figures};
 
 /// The version of the extension, packed as `CL_MAKE_VERSION` does.
 pub(super) const VERSION: cl_version = super::platform::version(1, 1, 0);
@@ -126,9 +125,10 @@ pub(super) fn device_answer(
 /// What this process has seen, else what the user has measured.
 fn bandwidth(node: &Node) -> cl_ulong {
     match node.gauge().bandwidth() {
-        0 => node
-            .inventory()
-            .map_or(0, |inventory| kept_bandwidth(&inventory.node_uuid)),
+        0 => {
+            let kept = node.link_end().and_then(|end| figures::kept_of(&end));
+            kept.map_or(0, |of| of.outward.min(of.inward))
+        }
         seen => seen,
     }
 }

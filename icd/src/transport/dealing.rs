@@ -1,7 +1,8 @@
 //! Deals the lanes of a session over the rails of its server: the addresses that lead to it.
 //!
-//! Pure: the caller says which rails work, and passes the time. Invariants: while a rail works, no lane is dealt to one
-//! that does not. Two working rails differ by one lane at most.
+//! Pure: the caller says which rails work and how fast they are, and passes the time. Invariants: while a rail works, no
+//! lane is dealt to one that does not, nor to one below a quarter of the fastest speed. Rails of one speed differ by one
+//! lane at most.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -10,6 +11,9 @@ use std::time::{Duration, Instant};
 const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 /// The pauses of a rail that worked for longer begin anew.
 const STEADY: Duration = Duration::from_secs(60);
+
+/// Part of the fastest speed below which a rail gets no lane: one of so many.
+const SLOWEST: u64 = 4;
 
 /// Which rails work; see the module.
 #[derive(Debug)]
@@ -26,15 +30,18 @@ struct RailState {
     at: Instant,
     /// The pause after the next try.
     pause: Duration,
+    /// Bytes a second. `None` counts as the fastest.
+    speed: Option<u64>,
 }
 
 impl Dealing {
-    /// Assumes that all of so many rails work. `current` is the rail of commands.
+    /// Assumes that all of so many rails work. `current` is the rail of commands. All speeds are unknown.
     pub(super) fn new(count: usize, current: usize, now: Instant) -> Dealing {
         let rail = RailState {
             works: true,
             at: now,
             pause: PAUSES.0,
+            speed: None,
         };
         Dealing {
             rails: vec![rail; count.max(current + 1)],
@@ -59,14 +66,55 @@ impl Dealing {
         order
     }
 
-    /// The rail of a lane. The lanes go round the working rails, beginning with that of commands.
-    pub(super) fn of_lane(&self, lane: u8) -> usize {
-        let all = (0..self.count()).map(|step| (self.current + step) % self.count());
-        let working: Vec<usize> = all.filter(|rail| self.rails[*rail].works).collect();
-        match working.len() {
-            0 => self.current,
-            count => working[usize::from(lane) % count],
+    /// Sets the speeds of the rails, in bytes a second.
+    pub(super) fn with_speeds(mut self, speeds: &[Option<u64>]) -> Dealing {
+        for (rail, speed) in self.rails.iter_mut().zip(speeds) {
+            rail.speed = speed.filter(|speed| *speed > 0);
         }
+        self
+    }
+
+    /// The rail of a lane. Each rail that is fast enough gets one, the fastest first. Each further lane goes to the rail that
+    /// has the fewest for its speed. Of equal ones, that of commands is first.
+    pub(super) fn of_lane(&self, lane: u8) -> usize {
+        let (usable, lane) = (self.usable(), usize::from(lane));
+        if usable.is_empty() {
+            return self.current;
+        }
+        let mut dealt = vec![1u64; usable.len()];
+        let mut last = lane.min(usable.len() - 1);
+        for _ in usable.len()..=lane {
+            // The product with the other one's speed compares the quotients.
+            let load =
+                |at: usize, other: usize| u128::from(dealt[at] + 1) * u128::from(usable[other].1);
+            last = (1..usable.len()).fold(0, |best, at| match load(at, best) < load(best, at) {
+                true => at,
+                false => best,
+            });
+            dealt[last] += 1;
+        }
+        usable[last].0
+    }
+
+    /// The working rails that are fast enough, with their speeds: the fastest first.
+    fn usable(&self) -> Vec<(usize, u64)> {
+        let all = (0..self.count()).map(|step| (self.current + step) % self.count());
+        let working = all.filter(|rail| self.rails[*rail].works);
+        let working: Vec<(usize, Option<u64>)> =
+            working.map(|rail| (rail, self.rails[rail].speed)).collect();
+        let fastest = working
+            .iter()
+            .filter_map(|(_, speed)| *speed)
+            .max()
+            .unwrap_or(1);
+        let speeds = working
+            .into_iter()
+            .map(|(rail, speed)| (rail, speed.unwrap_or(fastest)));
+        let mut usable: Vec<(usize, u64)> = speeds
+            .filter(|(_, speed)| *speed >= fastest.div_ceil(SLOWEST))
+            .collect();
+        usable.sort_by_key(|(_, speed)| std::cmp::Reverse(*speed));
+        usable
     }
 
     /// Whether another rail works.
@@ -153,6 +201,26 @@ mod tests {
     }
 
     #[test]
+    fn lanes_are_dealt_by_speed_and_a_slow_rail_gets_none() {
+        let now = Instant::now();
+        let with = |speeds: [Option<u64>; 3]| Dealing::new(3, 0, now).with_speeds(&speeds);
+        let dealing = with([Some(10), Some(100), None]);
+        let unknown = "an unknown speed is not slow";
+        assert_eq!(rails(&dealing, 4), [1, 2, 1, 2], "{unknown}");
+        let dealing = with([Some(50), Some(100), Some(25)]);
+        assert_eq!(rails(&dealing, 7), [1, 0, 2, 1, 1, 1, 0]);
+        let mut dealing = with([Some(10), Some(100), Some(24)]);
+        assert_eq!(rails(&dealing, 3), [1, 1, 1]);
+        // Without the fast one, the others are as good as they are.
+        dealing.note_dead(1, now);
+        assert_eq!(rails(&dealing, 3), [2, 0, 2]);
+        dealing.note_works(1, now);
+        assert_eq!(rails(&dealing, 3), [1, 1, 1]);
+        // A speed of 0 is none.
+        assert_eq!(rails(&with([Some(0), Some(100), Some(10)]), 2), [0, 1]);
+    }
+
+    #[test]
     fn one_rail_has_all_lanes() {
         let dealing = Dealing::new(1, 0, Instant::now());
         assert_eq!(rails(&dealing, 3), [0, 0, 0]);
@@ -185,6 +253,40 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn no_lane_goes_to_a_rail_below_a_quarter_of_the_fastest(
+            speeds in prop::collection::vec(prop::option::of(1u64..1_000), 1..9),
+            lanes in 1u8..16,
+        ) {
+            let dealing = Dealing::new(speeds.len(), 0, Instant::now()).with_speeds(&speeds);
+            let fastest = speeds.iter().flatten().max().copied().unwrap_or(1);
+            for rail in rails(&dealing, lanes) {
+                prop_assert!(4 * speeds[rail].unwrap_or(fastest) >= fastest);
+            }
+            let first = dealing.of_lane(0);
+            prop_assert_eq!(speeds[first].unwrap_or(fastest), fastest);
+        }
+
+        #[test]
+        fn lanes_are_as_the_speeds_are(
+            speeds in prop::collection::vec(250u64..1_000, 1..6),
+            rounds in 1u8..4,
+        ) {
+            let known: Vec<Option<u64>> = speeds.iter().map(|of| Some(*of)).collect();
+            let dealing = Dealing::new(speeds.len(), 0, Instant::now()).with_speeds(&known);
+            let lanes = rounds * speeds.len() as u8;
+            let dealt = rails(&dealing, lanes);
+            let lanes_of = |rail: usize| dealt.iter().filter(|of| **of == rail).count() as u64;
+            for one in 0..speeds.len() {
+                prop_assert!(lanes_of(one) > 0);
+                for other in 0..speeds.len() {
+                    // Its last lane would have made the other one no less loaded.
+                    let is_fair = lanes_of(one) * speeds[other] <= (lanes_of(other) + 1) * speeds[one];
+                    prop_assert!(is_fair || lanes_of(one) == 1, "{:?} of {:?}", dealt, speeds);
+                }
+            }
+        }
+
         #[test]
         fn working_rails_share_the_lanes(
             (count, current) in (1usize..9).prop_flat_map(|count| (Just(count), 0..count)),

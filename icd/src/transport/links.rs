@@ -1,12 +1,11 @@
-//! Measured links: the calls about them to nodes' supervisors, for tools, and the figures that the user has kept.
+//! Measured links: the calls about them to nodes' supervisors.
 //!
-//! No program measures. Invariant: the kept figures are read once in a process, and only if somebody asks.
+//! No program measures; tools do. Not here: what is done with the figures (`figures`). Invariant: each call has a time limit.
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
-use std::sync::OnceLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use bytes::Bytes;
 use causeway_links::Terms;
 use causeway_proto::control::{
     GetLinksRequest, Link, LinkEnd, MeasureLinkReply, MeasureLinkRequest,
@@ -16,7 +15,7 @@ use causeway_proto::version::WireVersion;
 
 use super::control::{self, Supervisor};
 use super::retry;
-use crate::config::{self, ServerSettings};
+use crate::config::ServerSettings;
 
 /// Time for connections and answers, in addition to that of the measurement.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -51,11 +50,20 @@ pub fn measure_link(
 /// # Errors
 /// [`WireError`].
 pub fn links_of(server: &ServerSettings) -> Result<Vec<Link>, WireError> {
+    links_within(server, Bytes::new(), ANSWER_WITHIN)
+}
+
+/// As [`links_of`], with the credential for the node, and this time limit.
+pub(super) fn links_within(
+    server: &ServerSettings,
+    credential: Bytes,
+    limit: Duration,
+) -> Result<Vec<Link>, WireError> {
     let request = GetLinksRequest {
         wire_version: u32::from(WireVersion::CURRENT.number()),
-        ..GetLinksRequest::default()
+        credential,
     };
-    ask(server, ANSWER_WITHIN, request, async |mut of, request| {
+    ask(server, limit, request, async |mut of, request| {
         of.links(request).await
     })
 }
@@ -86,28 +94,4 @@ where
             reason: error.to_string(),
         })
     })
-}
-
-/// The lower of the two bandwidths, in bytes per second, that the user has measured to the node of this uuid. 0: there is
-/// none, or it is old.
-#[must_use]
-pub fn kept_bandwidth(uuid: &[u8]) -> u64 {
-    static KEPT: OnceLock<HashMap<String, u64>> = OnceLock::new();
-    let kept = KEPT.get_or_init(|| {
-        let Some(memory) = config::link_memory() else {
-            return HashMap::new();
-        };
-        let table = memory.table().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the kept figures of links are not used");
-            Default::default()
-        });
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or_default().as_secs();
-        let fresh = table.entries().iter().filter(|of| !of.is_old(now));
-        fresh
-            .map(|of| (of.peer.clone(), of.outward.min(of.inward)))
-            .collect()
-    });
-    let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    kept.get(&uuid).copied().unwrap_or(0)
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use causeway_discovery::Interfaces;
 use causeway_lane::Place;
 use causeway_proto::control::{Inventory, NodeStatus, OpenSessionReply};
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -25,6 +26,7 @@ use super::rails::{Rail, Rails};
 use super::retry;
 use super::session::{Location, Opening, Session};
 use super::socket::Dialer;
+use super::{figures, speeds};
 use crate::config::ServerSettings;
 
 /// Time limit for everything that opening a session takes, unless the node's `answer_limit` is longer.
@@ -184,7 +186,7 @@ impl Node {
         }
         let resume = granted.resume;
         let dialer = Dialer {
-            rails: Arc::new(Rails::new(&settings, rail)),
+            rails: Arc::new(Rails::new(&settings, rail, &self.speeds(&settings))),
             here,
             address: self.address().to_owned(),
             session,
@@ -229,6 +231,40 @@ impl Node {
         opened
     }
 
+    /// The speeds of the server's addresses: as the user has had them measured, else as the interfaces at both ends tell.
+    fn speeds(&self, settings: &ServerSettings) -> Vec<Option<u64>> {
+        if settings.further.is_empty() {
+            return Vec::new();
+        }
+        let inventory = self.inventory();
+        let kept = (inventory.as_ref()).map_or(&[][..], |of| figures::kept(&of.node_uuid));
+        let theirs = inventory.as_ref().map_or(&[][..], |of| &of.link_speeds);
+        // A host that cannot list its interfaces knows no speeds of them.
+        let interfaces = Interfaces::of_host().unwrap_or_default();
+        let own = |address, zone: Option<&str>| interfaces.towards(address, zone)?.speed();
+        let measured = speeds::measured(settings.addresses(), kept);
+        let told = speeds::told(settings.addresses(), theirs, own);
+        let speeds = (measured.into_iter().zip(told)).map(|(measured, told)| measured.or(told));
+        let speeds: Vec<Option<u64>> = speeds.collect();
+        tracing::debug!(
+            address = self.address(),
+            ?speeds,
+            "bytes a second of the server's addresses"
+        );
+        speeds
+    }
+
+    /// The number of the address that commands try first.
+    fn first_rail(&self, settings: &ServerSettings) -> usize {
+        let answered = self.rail.load(Ordering::Relaxed);
+        match (settings.further.is_empty(), self.inventory()) {
+            (false, Some(of)) => {
+                speeds::first(answered, settings.addresses(), figures::kept(&of.node_uuid))
+            }
+            _ => answered,
+        }
+    }
+
     fn location(&self, peer: std::net::SocketAddr) -> Location {
         let inventory = self.inventory();
         let told = inventory.as_deref();
@@ -237,6 +273,7 @@ impl Node {
             uuid: told.map(|told| told.node_uuid.clone()).unwrap_or_default(),
             name: self.name().to_owned(),
             addresses: told.map_or_else(Vec::new, |told| told.peer_addresses.clone()),
+            speeds: told.map_or_else(Vec::new, |told| told.link_speeds.clone()),
             certificate: None,
             resume: Duration::ZERO,
         }
@@ -267,7 +304,7 @@ impl Node {
         let server = self.present();
         let credential = self.credential.lock().clone();
         let gauge = Arc::clone(&self.gauge);
-        let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
+        let (limit, rail) = (self.open_limit(), self.first_rail(&server));
         let asked = control::converse(move || async move {
             let (server, credential, gauge) = (&server, &credential, &gauge);
             let converse = |attempt| async move {
@@ -458,6 +495,18 @@ impl Node {
         if let Some(round_trip) = round_trip {
             self.gauge.note_round_trip(round_trip);
         }
+    }
+
+    /// The node as an end of links. `None` before it has answered once.
+    #[must_use]
+    pub fn link_end(&self) -> Option<figures::End> {
+        let Target { server, credential } = self.target();
+        Some(figures::End {
+            uuid: self.inventory()?.node_uuid.clone(),
+            server,
+            credential,
+            is_available: self.is_available(),
+        })
     }
 
     /// Whether the node has reported this uuid.

@@ -1,7 +1,7 @@
 //! The rails of a session: the addresses of its server, and which of them lead there now.
 //!
-//! Commands and heartbeats take one rail, and lanes are dealt over all that work ([`Dealing`]). Invariants: no call here
-//! waits for the network. A connection that was dialled before a move says nothing about the rails after it.
+//! Commands and heartbeats take one rail, and lanes are dealt by speed over all that work ([`Dealing`]). The speeds are those
+//! that are known when the session opens. Invariants: no call here waits for the network. A connection that was dialled before a move says nothing about the rails after it.
 #![forbid(unsafe_code)]
 
 use std::time::Instant;
@@ -46,10 +46,11 @@ struct RailsState {
 }
 
 impl Rails {
-    /// The rails of a server that was reached by one of them.
-    pub(super) fn new(server: &ServerSettings, reached: Rail) -> Rails {
+    /// The rails of a server that was reached by one of them. `speeds` are those of the addresses, in bytes a second.
+    pub(super) fn new(server: &ServerSettings, reached: Rail, speeds: &[Option<u64>]) -> Rails {
         let addresses: Vec<Address> = server.addresses().cloned().collect();
         let dealing = Dealing::new(addresses.len(), reached.number, Instant::now());
+        let dealing = dealing.with_speeds(speeds);
         let mut peers = vec![None; dealing.count()];
         peers[reached.number] = Some(reached.peer.clone());
         Rails {
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_session_that_has_moved_takes_the_first_address_that_answers_for_all_rails() {
-        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1));
+        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1), &[]);
         assert!(rails.are_several() && !rails.have_moved() && !rails.take_news());
         rails.move_to(&settings(&["d:2", "e:2"]));
         assert!(rails.have_moved() && rails.take_news() && !rails.take_news());

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use causeway_proto::clock::Offset;
 use causeway_proto::command::{Answer, Command, DeviceTimer, Ping, query};
+use causeway_proto::control::LinkSpeed;
 use causeway_proto::id::{EventId, RequestId, SessionId};
 use causeway_proto::preamble::Purpose;
 use causeway_proto::status::WireError;
@@ -49,6 +50,8 @@ pub struct Location {
     pub name: String,
     /// Addresses (`host:port`) that the node reports for other nodes, the likeliest first.
     pub addresses: Vec<String>,
+    /// The speeds of its interfaces, as far as it tells them.
+    pub speeds: Vec<LinkSpeed>,
     /// Fingerprint of the session's certificate, if its connections use TLS.
     pub certificate: Option<Fingerprint>,
     /// For how long the node has granted that the session outlives its connections.
@@ -161,6 +164,12 @@ impl Session {
     /// Has the session dial another server from now on, to which it has moved.
     pub(super) fn move_to(&self, server: &ServerSettings) {
         self.core.bulk.rails().move_to(server);
+    }
+
+    /// Measured round trip and bandwidth between this process and the node.
+    #[must_use]
+    pub fn gauge(&self) -> &Gauge {
+        &self.gauge
     }
 
     /// The location of the node where the session was opened.

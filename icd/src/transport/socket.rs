@@ -616,7 +616,7 @@ mod tests {
             moves: 0,
         };
         let dialer = Dialer {
-            rails: Arc::new(Rails::new(&settings, rail)),
+            rails: Arc::new(Rails::new(&settings, rail, &[])),
             here: None,
             address: "dripper".to_owned(),
             session: SessionId([1; 16]),

@@ -3,6 +3,7 @@
 use causeway_links::{Entry, LinkMemory};
 
 use crate::frames::servers::*;
+use crate::server_connection::read_much;
 
 #[test]
 fn a_measured_link_is_known_until_the_process_has_its_own_figure() {
@@ -15,27 +16,41 @@ fn a_measured_link_is_known_until_the_process_has_its_own_figure() {
     let device = devices()[0];
     let uuid = server_info(server_of(device), CL_SERVER_UUID_WWU);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let entry = Entry {
+    let now = now.expect("after 1970").as_secs();
+    // Of two addresses, the one that the program uses counts, although the other one was measured later.
+    let entry = |port: u16, outward, when| Entry {
         peer: uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
         name: "A".to_owned(),
         user: String::new(),
         from: daemon.address.ip(),
-        to: daemon.address,
+        to: match port {
+            0 => ([192, 0, 2, 1], 7079).into(),
+            port => (daemon.address.ip(), port).into(),
+        },
         least_ns: 1,
         median_ns: 1,
         lost: 0,
-        outward: 123_000_000,
+        outward,
         inward: 124_000_000,
         stream_ms: 500,
         tls: false,
-        when: now.expect("after 1970").as_secs(),
+        when,
     };
+    let entries = vec![
+        entry(daemon.address.port(), 123_000_000, now - 60),
+        entry(0, 50_000_000, now),
+    ];
     let memory = LinkMemory::of_programs(&state.path().join("causeway"));
-    memory.keep(vec![entry]).expect("kept");
+    memory.keep(entries).expect("kept");
     let bandwidth = || number(&device_info(device, CL_DEVICE_BANDWIDTH_WWU));
     assert_eq!(bandwidth(), 123_000_000);
     assert_eq!(
         number(&server_info(server_of(device), CL_SERVER_BANDWIDTH_WWU)),
         123_000_000
     );
+
+    // ---- own figures
+    read_much(device);
+    let own = bandwidth();
+    assert!(own > 0 && own != 123_000_000, "{own}");
 }

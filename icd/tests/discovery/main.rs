@@ -19,6 +19,8 @@ mod measured_limits;
 mod networks;
 mod nobody;
 mod programs;
+mod rails_by_speed;
+mod rails_equal;
 mod readdressed;
 mod remembered;
 mod scene;

@@ -25,4 +25,4 @@ pub use exchange::{Ends, NotMeasured, Terms, follow, lanes, lead};
 pub use figures::{Measured, Meter, PROBES, RoundTrip};
 pub use memory::{BadMemory, LinkMemory};
 pub use plan::rounds;
-pub use table::{Entry, MOST_BYTES, MOST_ENTRIES, Table};
+pub use table::{Entry, MOST_BYTES, MOST_ENTRIES, Table, is_old};

@@ -1,6 +1,6 @@
 //! The figures that are kept of links: a table of bounded size and age, and its text.
 //!
-//! Pure: times come in as seconds since 1970. Invariants: there is one entry for each peer and user. A user whose entries
+//! Pure: times come in as seconds since 1970. Invariants: there is one entry for each user, peer and address of the peer. A user whose entries
 //! are many loses their own oldest one first, so nobody displaces another user's figures. A figure that is older than
 //! [`Entry::is_old`] says is shown, and not used.
 
@@ -58,7 +58,7 @@ impl Entry {
     /// Whether the figures are too old to be used.
     #[must_use]
     pub fn is_old(&self, now: u64) -> bool {
-        now.saturating_sub(self.when) >= OLD_AFTER
+        is_old(self.when, now)
     }
 
     /// Sets the figures.
@@ -89,6 +89,11 @@ impl Entry {
         }
     }
 
+    /// Of two entries with one key, the newer counts.
+    fn key(&self) -> (&str, &str, IpAddr) {
+        (&self.user, &self.peer, self.to.ip())
+    }
+
     fn is_valid(&self) -> bool {
         let is_name = |name: &str| name.len() <= MOST_NAME && !name.chars().any(char::is_control);
         self.peer.len() == 32
@@ -96,6 +101,12 @@ impl Entry {
             && is_name(&self.name)
             && is_name(&self.user)
     }
+}
+
+/// Whether figures of this time are too old to be used.
+#[must_use]
+pub fn is_old(when: u64, now: u64) -> bool {
+    now.saturating_sub(when) >= OLD_AFTER
 }
 
 /// The table.
@@ -118,35 +129,33 @@ pub enum BadTable {
 }
 
 impl Table {
-    /// The entries, ordered by user and peer.
+    /// The entries, ordered by user, peer and address.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.links
     }
 
-    /// The entry of a user for a peer.
+    /// The newest entry of a user for a peer.
     #[must_use]
     pub fn find(&self, user: &str, peer: &str) -> Option<&Entry> {
-        self.links
-            .iter()
-            .find(|of| of.user == user && of.peer == peer)
+        let of_peer = self.links.iter();
+        let of_peer = of_peer.filter(|of| of.user == user && of.peer == peer);
+        of_peer.max_by_key(|of| of.when)
     }
 
-    /// Takes an entry, in place of an earlier one of the same user and peer. Returns false, and changes nothing, if a value
+    /// Takes an entry, in place of an earlier one of the same user, peer and address of the peer. Returns false, and changes nothing, if a value
     /// of the entry is not possible.
     #[must_use]
     pub fn note(&mut self, entry: Entry) -> bool {
         if !entry.is_valid() {
             return false;
         }
-        self.links
-            .retain(|of| of.user != entry.user || of.peer != entry.peer);
+        self.links.retain(|of| of.key() != entry.key());
         self.links.push(entry);
         while self.links.len() > MOST_ENTRIES {
             self.drop_one();
         }
-        self.links
-            .sort_by(|one, other| (&one.user, &one.peer).cmp(&(&other.user, &other.peer)));
+        self.links.sort_by(|one, other| one.key().cmp(&other.key()));
         true
     }
 
@@ -206,9 +215,9 @@ impl Table {
         }
         let table: Table = toml::from_str(text)
             .map_err(|error| BadTable::Unreadable(error.message().to_owned()))?;
-        let mut pairs = std::collections::HashSet::new();
+        let mut keys = std::collections::HashSet::new();
         let is_right = table.links.len() <= MOST_ENTRIES
-            && (table.links.iter()).all(|of| of.is_valid() && pairs.insert((&of.user, &of.peer)));
+            && (table.links.iter()).all(|of| of.is_valid() && keys.insert(of.key()));
         is_right.then(|| table.clone()).ok_or(BadTable::Invalid)
     }
 }
@@ -246,6 +255,26 @@ pub(crate) mod tests {
         assert!(!of.is_old(2_000 + OLD_AFTER - 1) && of.is_old(2_000 + OLD_AFTER));
         assert!(!of.is_old(0), "a clock that was wrong makes nothing old");
         assert_eq!(table.find("alice", &of.peer), None);
+    }
+
+    #[test]
+    fn each_address_of_a_peer_has_its_figure() {
+        let at = |address: &str, when| Entry {
+            to: address.parse().unwrap(),
+            ..entry("", 1, when)
+        };
+        let mut table = Table::default();
+        for entry in [at("10.0.0.2:7079", 5), at("10.1.0.2:7079", 4)] {
+            assert!(table.note(entry));
+        }
+        // Another port of the same address has the same link.
+        assert!(table.note(at("10.1.0.2:9999", 9)));
+        let whens: Vec<u64> = table.entries().iter().map(|of| of.when).collect();
+        assert_eq!(whens, [5, 9]);
+        let newest = table.find("", &format!("{:032x}", 1)).unwrap();
+        assert_eq!(newest.when, 9);
+        let text = table.text();
+        assert_eq!(Table::parse(&text).unwrap(), table);
     }
 
     #[test]

@@ -4,14 +4,21 @@
 //! announces. A loopback address refers to the machine that uses it. So the client passes it on only if
 //! both nodes were reached by loopback. Then both are probably on this machine, or are reached through
 //! tunnels; a wrong address costs only a refused connection.
+//!
+//! The address by which the client reached a node is the most likely one. If another one is on a network of both nodes, and
+//! their interfaces tell that it is more than four times as fast, that one comes first.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
 
+use causeway_proto::control::LinkSpeed;
 use causeway_proto::limits::MAX_LINK_ADDRESSES;
 
 use super::path::End;
 use crate::transport::Location;
+
+/// An address that is slower than the fastest one by more than this factor comes after it.
+const SLOWER: u64 = 4;
 
 /// Maximum length of an address, in bytes; a worker rejects longer ones.
 const LONGEST: usize = 512;
@@ -34,8 +41,67 @@ pub(super) fn of(far: &Location, dialler: &Location) -> Vec<String> {
             addresses.push(address);
         }
     }
+    put_slow_last(&mut addresses, &far.speeds, &dialler.speeds);
     addresses.truncate(MAX_LINK_ADDRESSES);
     addresses
+}
+
+/// Moves addresses behind the fastest one that are slower than a quarter of it. Those whose speed is not known keep their
+/// places before these.
+fn put_slow_last(addresses: &mut [String], far: &[LinkSpeed], dialler: &[LinkSpeed]) {
+    let speeds: Vec<Option<u64>> = (addresses.iter())
+        .map(|address| speed(address, far, dialler))
+        .collect();
+    let Some(fastest) = speeds.iter().flatten().max().copied() else {
+        return;
+    };
+    let is_slow = |address: &String| {
+        speed(address, far, dialler).is_some_and(|speed| speed * SLOWER < fastest)
+    };
+    addresses.sort_by_key(is_slow);
+}
+
+/// The lower speed of the two interfaces, in Mbit/s. `None` unless both tell one and have the same network.
+fn speed(address: &str, far: &[LinkSpeed], dialler: &[LinkSpeed]) -> Option<u64> {
+    let ip = address.parse::<SocketAddr>().ok()?.ip();
+    let theirs = far
+        .iter()
+        .find(|of| bits(&of.address) == Some(bits_of(ip)))?;
+    // An address that the dialler has itself, as that of `docker0`, leads nowhere.
+    if dialler.iter().any(|of| of.address == theirs.address) {
+        return None;
+    }
+    let own = (dialler.iter()).filter(|of| is_same_network(of, theirs));
+    own.map(|own| u64::from(own.mbits.min(theirs.mbits))).max()
+}
+
+fn is_same_network(one: &LinkSpeed, other: &LinkSpeed) -> bool {
+    let (Some((bits_of_one, length)), Some((bits_of_other, other_length))) =
+        (bits(&one.address), bits(&other.address))
+    else {
+        return false;
+    };
+    let prefix = one.prefix.min(length);
+    let differing = bits_of_one ^ bits_of_other;
+    length == other_length
+        && one.prefix == other.prefix
+        && differing.checked_shr(length - prefix).unwrap_or(0) == 0
+}
+
+/// The bits of an address, and their number.
+fn bits(address: &[u8]) -> Option<(u128, u32)> {
+    match address.len() {
+        4 => Some((u32::from_be_bytes(address.try_into().ok()?).into(), 32)),
+        16 => Some((u128::from_be_bytes(address.try_into().ok()?), 128)),
+        _ => None,
+    }
+}
+
+fn bits_of(ip: IpAddr) -> (u128, u32) {
+    match ip {
+        IpAddr::V4(v4) => (v4.to_bits().into(), 32),
+        IpAddr::V6(v6) => (v6.to_bits(), 128),
+    }
 }
 
 fn is_loopback(ip: IpAddr) -> bool {
@@ -64,7 +130,54 @@ mod tests {
             certificate: None,
             resume: std::time::Duration::ZERO,
             addresses: addresses.iter().map(|&a| a.to_owned()).collect(),
+            speeds: Vec::new(),
         }
+    }
+
+    fn speeds(of: &[(&str, u32)]) -> Vec<LinkSpeed> {
+        let speed = |(address, mbits): &(&str, u32)| {
+            let address = match address.parse().unwrap() {
+                IpAddr::V4(v4) => v4.octets().to_vec(),
+                IpAddr::V6(v6) => v6.octets().to_vec(),
+            };
+            LinkSpeed {
+                address: address.into(),
+                mbits: *mbits,
+                prefix: 24,
+            }
+        };
+        of.iter().map(speed).collect()
+    }
+
+    #[test]
+    fn addresses_that_are_much_slower_come_last() {
+        let mut far = node(
+            "10.0.0.2:7079",
+            &["10.0.0.2:7079", "gpu2:7079", "10.1.0.2:7079"],
+        );
+        let mut dialler = node("10.0.0.1:7079", &[]);
+        let unknown = ["10.0.0.2:7079", "gpu2:7079", "10.1.0.2:7079"];
+        assert_eq!(of(&far, &dialler), unknown);
+        far.speeds = speeds(&[("10.0.0.2", 1_000), ("10.1.0.2", 10_000)]);
+        assert_eq!(of(&far, &dialler), unknown, "the dialler tells nothing");
+        dialler.speeds = speeds(&[("10.0.0.1", 1_000), ("10.1.0.1", 10_000)]);
+        let sorted = ["gpu2:7079", "10.1.0.2:7079", "10.0.0.2:7079"];
+        assert_eq!(of(&far, &dialler), sorted);
+        dialler.speeds = speeds(&[("10.0.0.1", 1_000), ("10.1.0.1", 4_000)]);
+        assert_eq!(of(&far, &dialler), unknown, "a quarter is fast enough");
+        // The same bridge on both hosts, and another network.
+        far.addresses.push("172.17.0.1:7079".to_owned());
+        far.speeds = speeds(&[
+            ("10.0.0.2", 1_000),
+            ("172.17.0.1", 10_000),
+            ("10.9.0.2", 10_000),
+        ]);
+        dialler.speeds = speeds(&[
+            ("10.0.0.1", 1_000),
+            ("172.17.0.1", 10_000),
+            ("10.8.0.1", 10_000),
+        ]);
+        assert_eq!(of(&far, &dialler)[..3], unknown);
     }
 
     #[test]
