@@ -11,7 +11,7 @@
 use core::ffi::{c_char, c_void};
 
 use libc::size_t;
-use opencl_sys::{cl_device_info, cl_int, cl_uint};
+use opencl_sys::{cl_device_id, cl_device_info, cl_int, cl_uint};
 
 /// The extension's name, as `CL_PLATFORM_EXTENSIONS` lists it.
 pub const CL_WWU_SERVER_EXTENSION_NAME: &str = "cl_wwu_server";
@@ -20,6 +20,10 @@ pub const CL_WWU_SERVER_EXTENSION_NAME: &str = "cl_wwu_server";
 pub type cl_server_WWU = *mut c_void;
 /// A query of `clGetServerInfoWWU`.
 pub type cl_server_info = cl_uint;
+/// A query of `clGetLinkInfoWWU`.
+pub type cl_link_info = cl_uint;
+/// The way of bytes between two devices.
+pub type cl_link_route = cl_uint;
 
 /// Signature of `clConnectServerWWU`.
 pub type clConnectServerWWU_fn = unsafe extern "C" fn(*const c_char, *mut cl_int) -> cl_server_WWU;
@@ -28,6 +32,15 @@ pub type clDisconnectServerWWU_fn = unsafe extern "C" fn(cl_server_WWU) -> cl_in
 /// Signature of `clGetServerInfoWWU`.
 pub type clGetServerInfoWWU_fn =
     unsafe extern "C" fn(cl_server_WWU, cl_server_info, size_t, *mut c_void, *mut size_t) -> cl_int;
+/// Signature of `clGetLinkInfoWWU`.
+pub type clGetLinkInfoWWU_fn = unsafe extern "C" fn(
+    cl_device_id,
+    cl_device_id,
+    cl_link_info,
+    size_t,
+    *mut c_void,
+    *mut size_t,
+) -> cl_int;
 
 macro_rules! constants {
     ($($(#[$doc:meta])* $name:ident: $ty:ty = $value:expr;)*) => {
@@ -75,4 +88,18 @@ constants! {
     CL_DEVICE_ROUND_TRIP_TIME_WWU: cl_device_info = 0x5757_5521;
     /// `cl_ulong`: bytes per second; 0 when not measured.
     CL_DEVICE_BANDWIDTH_WWU: cl_device_info = 0x5757_5522;
+    /// `cl_link_route`: the way of bytes from the first device to the second.
+    CL_LINK_ROUTE_WWU: cl_link_info = 0x5757_5540;
+    /// `cl_ulong`: ns; 0 when not known.
+    CL_LINK_ROUND_TRIP_TIME_WWU: cl_link_info = 0x5757_5541;
+    /// `cl_ulong`: bytes per second; 0 when not known.
+    CL_LINK_BANDWIDTH_WWU: cl_link_info = 0x5757_5542;
+    /// `cl_ulong`: age of the bandwidth in ns; the largest number when the bandwidth is not known.
+    CL_LINK_AGE_WWU: cl_link_info = 0x5757_5543;
+    /// Both devices are of one server.
+    CL_LINK_ROUTE_SAME_SERVER_WWU: cl_link_route = 0x5757_5550;
+    /// Between the two servers.
+    CL_LINK_ROUTE_DIRECT_WWU: cl_link_route = 0x5757_5551;
+    /// Through the program.
+    CL_LINK_ROUTE_VIA_CLIENT_WWU: cl_link_route = 0x5757_5552;
 }

@@ -48,6 +48,10 @@ cl_int use(cl_platform_id platform)
         clGetExtensionFunctionAddressForPlatform(platform, "clDisconnectServerWWU");
     clGetServerInfoWWU_fn server_info = (clGetServerInfoWWU_fn)
         clGetExtensionFunctionAddressForPlatform(platform, "clGetServerInfoWWU");
+    clGetLinkInfoWWU_fn link_info = (clGetLinkInfoWWU_fn)
+        clGetExtensionFunctionAddressForPlatform(platform, "clGetLinkInfoWWU");
+    cl_link_info query = CL_LINK_ROUTE_WWU;
+    cl_link_route route = CL_LINK_ROUTE_SAME_SERVER_WWU;
     cl_int error = CL_SUCCESS;
     cl_server_WWU server = connect_server("localhost:7079", &error);
     cl_server_info name = CL_SERVER_NUM_DEVICES_WWU;
@@ -57,6 +61,9 @@ cl_int use(cl_platform_id platform)
     error = server_info(server, name, sizeof count, &count, NULL);
     if (error != CL_SUCCESS)
         return error;
+    error = link_info(NULL, NULL, query, sizeof route, &route, NULL);
+    if (error == CL_SUCCESS)
+        return CL_INVALID_DEVICE;
     return disconnect_server(server);
 }
 "#;

@@ -3,7 +3,7 @@
  *
  * The platform "Causeway" offers the OpenCL devices of other machines as its own. Usually its configuration
  * names those machines. With this extension a program adds and removes machines itself. It also queries
- * where a device is, its round-trip time, and the bandwidth to it.
+ * where a device is, its round-trip time, the bandwidth to it, and the link between two devices.
  *
  * A SERVER is one machine that runs causewayd, however many addresses it has. Connecting a server appends its
  * devices to the list that clGetDeviceIDs returns from then on. Devices of different servers may share a
@@ -43,6 +43,10 @@ typedef struct _cl_server_WWU *cl_server_WWU;
 
 /* A query of clGetServerInfoWWU. */
 typedef cl_uint cl_server_info;
+
+/* A query of clGetLinkInfoWWU, and the way of bytes between two devices. Since version 1.1.0. */
+typedef cl_uint cl_link_info;
+typedef cl_uint cl_link_route;
 
 /* ---- error codes ------------------------------------------------------------------------------ */
 
@@ -112,6 +116,33 @@ typedef cl_uint cl_server_info;
  */
 #define CL_DEVICE_BANDWIDTH_WWU                  0x57575522
 
+/* ---- cl_link_info ----------------------------------------------------------------------------- */
+/* The figures are those of the present route. Since version 1.1.0. */
+
+/* cl_link_route: how bytes get from the first device to the second. Does not wait for the network. */
+#define CL_LINK_ROUTE_WWU                        0x57575540
+/*
+ * cl_ulong: the shortest round-trip time in nanoseconds. Through the program, the sum of both servers'
+ * CL_DEVICE_ROUND_TRIP_TIME_WWU. Between two servers, what "causeway links --measure" has measured. 0: not known.
+ */
+#define CL_LINK_ROUND_TRIP_TIME_WWU              0x57575541
+/*
+ * cl_ulong: the bandwidth from the first device to the second, in bytes per second, of transfers of this process of
+ * 8 MiB and more. Before those, what "causeway links --measure" has measured in the last 30 days. 0: not known.
+ */
+#define CL_LINK_BANDWIDTH_WWU                    0x57575542
+/* cl_ulong: the age of the bandwidth in nanoseconds. CL_ULONG_MAX: the bandwidth is not known. */
+#define CL_LINK_AGE_WWU                          0x57575543
+
+/* ---- cl_link_route ---------------------------------------------------------------------------- */
+
+/* Both devices are of one server. No network is between them, and round trip and bandwidth are 0. */
+#define CL_LINK_ROUTE_SAME_SERVER_WWU            0x57575550
+/* Between the two servers. Also before a transfer has shown whether they can reach each other. */
+#define CL_LINK_ROUTE_DIRECT_WWU                 0x57575551
+/* Through this program: the servers cannot reach each other, or their link is interrupted. */
+#define CL_LINK_ROUTE_VIA_CLIENT_WWU             0x57575552
+
 /* ---- functions -------------------------------------------------------------------------------- */
 
 /*
@@ -166,6 +197,25 @@ typedef cl_int (CL_API_CALL *clDisconnectServerWWU_fn)(
 typedef cl_int (CL_API_CALL *clGetServerInfoWWU_fn)(
     cl_server_WWU  server,
     cl_server_info param_name,
+    size_t         param_value_size,
+    void          *param_value,
+    size_t        *param_value_size_ret);
+
+/*
+ * Queries the link from one device to another one. The last three arguments have the meaning that they have in
+ * clGet*Info. Nothing is measured. A query of a figure between two servers asks both of them at most once a minute what
+ * the user has had measured there, and waits a second for each at most. Since version 1.1.0.
+ *
+ * Returns CL_SUCCESS or the first of these codes that applies:
+ *   CL_INVALID_DEVICE          from or to is not a device;
+ *   CL_INVALID_VALUE           param_name is not a known query, or param_value is not NULL and
+ *                              param_value_size is too small;
+ *   CL_OUT_OF_RESOURCES, CL_OUT_OF_HOST_MEMORY.
+ */
+typedef cl_int (CL_API_CALL *clGetLinkInfoWWU_fn)(
+    cl_device_id   from,
+    cl_device_id   to,
+    cl_link_info   param_name,
     size_t         param_value_size,
     void          *param_value,
     size_t        *param_value_size_ret);

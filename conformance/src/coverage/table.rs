@@ -38,6 +38,7 @@ const BY_NAME: &[(&str, &[&str])] = &[
             "clConnectServerWWU",
             "clDisconnectServerWWU",
             "clGetServerInfoWWU",
+            "clGetLinkInfoWWU",
         ],
     ),
     (

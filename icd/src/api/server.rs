@@ -1,9 +1,10 @@
-//! `cl_wwu_server`: `clConnectServerWWU`, `clDisconnectServerWWU`, `clGetServerInfoWWU`.
+//! `cl_wwu_server`: `clConnectServerWWU`, `clDisconnectServerWWU`, `clGetServerInfoWWU`, `clGetLinkInfoWWU`.
 //!
 //! The C header `cl-headers/include/CL/cl_ext_causeway.h` specifies them.
 
 use std::ffi::CStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cl_headers::server::*;
 use cl_headers::types::*;
@@ -14,6 +15,7 @@ use super::handle;
 use super::info::{Answered, Info, c_str};
 use super::loader;
 use crate::error::{ClResult, fail, require};
+use crate::stub::server::between::{self, LinkRoute};
 use crate::stub::{Device, Platform, Server};
 use crate::transport::{Node, figures};
 
@@ -25,6 +27,7 @@ pub(super) fn function(name: &CStr) -> Option<*const ()> {
     match name.to_bytes() {
         b"clConnectServerWWU" => Some(clConnectServerWWU as *const ()),
         b"clDisconnectServerWWU" => Some(clDisconnectServerWWU as *const ()),
+        b"clGetLinkInfoWWU" => Some(clGetLinkInfoWWU as *const ()),
         b"clGetServerInfoWWU" => Some(clGetServerInfoWWU as *const ()),
         _ => None,
     }
@@ -122,6 +125,39 @@ pub(super) fn device_answer(
     })
 }
 
+#[entry_point]
+pub(crate) fn clGetLinkInfoWWU(
+    from: cl_device_id,
+    to: cl_device_id,
+    param_name: cl_link_info,
+    info: Info,
+) -> ClResult {
+    let from = handle::resolve::<Device>(from)?;
+    let to = handle::resolve::<Device>(to)?;
+    link_answer(&from, &to, param_name, info).map(drop)
+}
+
+fn link_answer(from: &Device, to: &Device, name: cl_link_info, info: Info) -> ClResult<Answered> {
+    let figures = || between::figures_of(from, to);
+    match name {
+        CL_LINK_ROUTE_WWU => info.give(match between::route(from, to)? {
+            LinkRoute::SameServer => CL_LINK_ROUTE_SAME_SERVER_WWU,
+            LinkRoute::Direct => CL_LINK_ROUTE_DIRECT_WWU,
+            LinkRoute::ViaClient => CL_LINK_ROUTE_VIA_CLIENT_WWU,
+        }),
+        CL_LINK_ROUND_TRIP_TIME_WWU => info.give(in_ns(figures()?.round_trip.unwrap_or_default())),
+        CL_LINK_BANDWIDTH_WWU => {
+            info.give::<cl_ulong>(figures()?.bandwidth.map_or(0, |of| of.rate))
+        }
+        CL_LINK_AGE_WWU => {
+            let bandwidth = figures()?.bandwidth;
+            info.give(bandwidth.map_or(cl_ulong::MAX, |of| in_ns(of.age)))
+        }
+        // clGetLinkInfoWWU: CL_INVALID_VALUE when param_name is not a known query.
+        _ => fail(CL_INVALID_VALUE),
+    }
+}
+
 /// What this process has seen, else what the user has measured.
 fn bandwidth(node: &Node) -> cl_ulong {
     match node.gauge().bandwidth() {
@@ -134,6 +170,9 @@ fn bandwidth(node: &Node) -> cl_ulong {
 }
 
 fn round_trip_ns(node: &Node) -> cl_ulong {
-    let round_trip = node.gauge().round_trip().unwrap_or_default();
-    cl_ulong::try_from(round_trip.as_nanos()).unwrap_or(cl_ulong::MAX)
+    in_ns(node.gauge().round_trip().unwrap_or_default())
+}
+
+fn in_ns(time: Duration) -> cl_ulong {
+    cl_ulong::try_from(time.as_nanos()).unwrap_or(cl_ulong::MAX)
 }

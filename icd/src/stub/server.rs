@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub(in crate::stub) mod ask;
+pub mod between;
 pub(in crate::stub) mod finding;
 pub(in crate::stub) mod link;
 pub mod peer;

@@ -30,7 +30,14 @@ pub struct Gauge {
     handshake_ns: AtomicU64,
     question_ns: AtomicU64,
     bandwidth: AtomicU64,
-    windows: Mutex<[Window; 2]>,
+    windows: Mutex<Windows>,
+}
+
+#[derive(Debug, Default)]
+struct Windows {
+    of: [Window; 2],
+    // When the bandwidth was measured last.
+    measured: Option<Instant>,
 }
 
 /// Bytes transferred in one direction since a moment.
@@ -59,6 +66,12 @@ impl Gauge {
         self.bandwidth.load(Ordering::Relaxed)
     }
 
+    /// When the bandwidth was measured last.
+    #[must_use]
+    pub fn measured(&self) -> Option<Instant> {
+        self.windows.lock().measured
+    }
+
     /// Sets the smallest round trip of the current session's queries.
     pub(super) fn set_round_trip(&self, took: Duration) {
         self.question_ns.store(in_ns(took), Ordering::Relaxed);
@@ -75,13 +88,16 @@ impl Gauge {
 
     /// Records that bytes begin to flow.
     pub(super) fn begin(&self, direction: Direction, now: Instant) {
-        self.windows.lock()[direction as usize].begin(now);
+        self.windows.lock().of[direction as usize].begin(now);
     }
 
     /// Records that `bytes` bytes have flowed. Newer measurements count a quarter in the average.
     pub(super) fn end(&self, direction: Direction, now: Instant, bytes: u64) {
-        let rate = self.windows.lock()[direction as usize].end(now, bytes, direction);
+        let mut windows = self.windows.lock();
+        let rate = windows.of[direction as usize].end(now, bytes, direction);
         if let Some(rate) = rate {
+            windows.measured = Some(now);
+            drop(windows);
             let mixed = |known| {
                 Some(if known == 0 {
                     rate
@@ -201,6 +217,7 @@ mod tests {
     #[test]
     fn a_large_transfer_tells_its_rate_and_newer_ones_count_more() {
         let gauge = Gauge::default();
+        assert_eq!(gauge.measured(), None);
         let now = flow(
             &gauge,
             Direction::In,
@@ -209,6 +226,7 @@ mod tests {
             Duration::from_millis(10),
         );
         assert_eq!(gauge.bandwidth(), 100 * MIB);
+        assert_eq!(gauge.measured(), Some(now));
         flow(&gauge, Direction::In, now, 64, Duration::from_millis(5));
         let seen = gauge.bandwidth();
         assert!((180 * MIB..=200 * MIB).contains(&seen), "{seen}");

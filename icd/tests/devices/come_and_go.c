@@ -38,11 +38,15 @@ int main(int argc, char **argv)
     clConnectServerWWU_fn connect_server;
     clDisconnectServerWWU_fn disconnect_server;
     clGetServerInfoWWU_fn server_info;
+    clGetLinkInfoWWU_fn link_info;
     cl_server_WWU server, same;
     cl_device_id devices[8], device;
     cl_uint before, listed;
     cl_int code;
     cl_bool available;
+    cl_link_route route;
+    cl_ulong age;
+    size_t size;
 
     CHECK(argc == 2);
     CHECK(clGetPlatformIDs(1, &platform, NULL) == CL_SUCCESS);
@@ -51,6 +55,7 @@ int main(int argc, char **argv)
     connect_server = (clConnectServerWWU_fn)function(platform, "clConnectServerWWU");
     disconnect_server = (clDisconnectServerWWU_fn)function(platform, "clDisconnectServerWWU");
     server_info = (clGetServerInfoWWU_fn)function(platform, "clGetServerInfoWWU");
+    link_info = (clGetLinkInfoWWU_fn)function(platform, "clGetLinkInfoWWU");
 
     before = count_devices(platform);
     server = connect_server(argv[1], &code);
@@ -63,6 +68,12 @@ int main(int argc, char **argv)
     device = devices[listed - 1];
     CHECK(clGetDeviceInfo(device, CL_DEVICE_SERVER_WWU, sizeof same, &same, NULL) == CL_SUCCESS);
     CHECK(same == server);
+    CHECK(link_info(device, device, CL_LINK_ROUTE_WWU, sizeof route, &route, &size) == CL_SUCCESS);
+    CHECK(route == CL_LINK_ROUTE_SAME_SERVER_WWU && size == sizeof route);
+    CHECK(link_info(device, device, CL_LINK_AGE_WWU, sizeof age, &age, NULL) == CL_SUCCESS);
+    CHECK(age == CL_ULONG_MAX);
+    CHECK(link_info(device, NULL, CL_LINK_ROUTE_WWU, sizeof route, &route, NULL) == CL_INVALID_DEVICE);
+    CHECK(link_info(device, device, CL_LINK_ROUTE_WWU, 1, &route, NULL) == CL_INVALID_VALUE);
 
     CHECK(disconnect_server(server) == CL_SUCCESS);
     CHECK(count_devices(platform) == before);

@@ -13,6 +13,7 @@ mod growth;
 mod images;
 mod kernels;
 mod landing;
+mod link_info;
 mod link_rails;
 mod loss;
 mod maps;

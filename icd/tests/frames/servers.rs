@@ -354,6 +354,23 @@ pub fn server_info(server: cl_server_WWU, name: cl_server_info) -> Vec<u8> {
     bytes(|size, value, ret| server_info_code(server, name, size, value, ret))
 }
 
+pub fn link_info_code(
+    from: cl_device_id,
+    to: cl_device_id,
+    name: cl_link_info,
+    size: usize,
+    value: *mut c_void,
+    ret: *mut usize,
+) -> cl_int {
+    let ask: clGetLinkInfoWWU_fn = function(c"clGetLinkInfoWWU");
+    // SAFETY: the caller's arguments are as the header wants them.
+    unsafe { ask(from, to, name, size, value, ret) }
+}
+
+pub fn link_info(from: cl_device_id, to: cl_device_id, name: cl_link_info) -> Vec<u8> {
+    bytes(|size, value, ret| link_info_code(from, to, name, size, value, ret))
+}
+
 pub fn server_of(device: cl_device_id) -> cl_server_WWU {
     let bytes = device_info(device, CL_DEVICE_SERVER_WWU);
     std::ptr::with_exposed_provenance_mut(number(&bytes) as usize)

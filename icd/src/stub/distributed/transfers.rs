@@ -136,6 +136,11 @@ impl Sequence {
         }
         let region = Some(transfer.region.to_wire());
         let wait = self.list([], &transfer.destination_waits, to)?;
+        // A transfer that waits for other commands says nothing about the link.
+        let learning = wait
+            .is_empty()
+            .then(|| peer::learn(received, link, from.link(), to.link(), bytes))
+            .flatten();
         let receive = Operation::ReceiveRegion(ReceiveRegion {
             buffer: buffer.id_on(to)?.0,
             region,
@@ -145,6 +150,9 @@ impl Sequence {
         self.begin_transfer(received, link, from, to, bytes);
         self.enqueue(to, queue, received, wait, &Encoded::of(&receive))?;
         let wait = self.list([], &transfer.source_waits, from)?;
+        if let Some(learning) = learning.filter(|_| !wait.is_empty()) {
+            learning.spoil();
+        }
         let send = Operation::SendRegion(SendRegion {
             buffer: buffer.id_on(from)?.0,
             region,

@@ -122,6 +122,19 @@ impl SessionLink {
         Ok(fresh)
     }
 
+    /// Returns the link of a node's latest session, without opening one. `None` while one is being opened.
+    #[must_use]
+    pub fn of(node: &Arc<Node>) -> Option<Arc<SessionLink>> {
+        transport::check_not_forked().ok()?;
+        let slot = {
+            let links = LINKS.lock();
+            let known = links.iter().find(|(of, _)| Arc::ptr_eq(of, node))?;
+            known.1.clone()
+        };
+        let link = slot.try_lock()?.clone();
+        link
+    }
+
     /// Returns the session of this link.
     ///
     /// # Panics

@@ -12,14 +12,16 @@
 //! has begun and not ended is recorded, so that the other end is told when a session is lost. Workers drop
 //! links to lost sessions, but accept commands that still name a dropped link.
 //!
-//! One lock protects everything. Under it, commands are only appended, and no callback runs.
+//! Large transfers show how fast a link is (`learnt`). One lock protects everything else. Under it, commands are only appended, and no callback runs.
 #![forbid(unsafe_code)]
 
 mod address;
+mod learnt;
 mod path;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 use causeway_proto::command::{
@@ -31,14 +33,19 @@ use parking_lot::Mutex;
 use rand::TryRngCore;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use self::learnt::LearntRate;
+use self::learnt::{LEAST_BYTES, Learnt};
 use self::path::{End, Path, Step};
 use crate::coherence::Route;
 use crate::error::ClResult;
-use crate::stub::{SessionLink, next_id};
+use crate::stub::{Event, SessionLink, next_id};
 use crate::transport::{self, Location};
 
 /// Maximum length, in characters, of a node's text about a failure.
 const MOST_SAID: usize = 300;
+
+// What transfers have shown. Locked without the other lock, because ends of events come here.
+static LEARNT: LazyLock<Mutex<Learnt>> = LazyLock::new(Mutex::default);
 
 static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
 
@@ -136,6 +143,63 @@ pub fn end_transfer(transfer: EventId) {
     if transport::check_not_forked().is_ok() {
         PEERS.lock().end(transfer);
     }
+}
+
+/// Learns the rate of a link from a large transfer, whose receiving end waits for no other command. `None` if nothing can be
+/// learnt. Call this *before* appending the two commands.
+pub fn learn(
+    received: &Event,
+    link: LinkId,
+    from: &Arc<SessionLink>,
+    to: &Arc<SessionLink>,
+    bytes: u64,
+) -> Option<Learning> {
+    if link == OWN || bytes < LEAST_BYTES || transport::check_not_forked().is_err() {
+        return None;
+    }
+    let ends = [from, to].map(|end| end.session().location().uuid.clone());
+    if ends.iter().any(Bytes::is_empty) {
+        return None;
+    }
+    LEARNT.lock().begin(&ends, Instant::now());
+    let learning = Learning {
+        is_spoilt: Arc::default(),
+    };
+    let is_spoilt = Arc::clone(&learning.is_spoilt);
+    // The client hears of the end by a message, and the node of the beginning by another one.
+    let on_the_way = to.session().gauge().round_trip().unwrap_or_default();
+    received.finish_first(move |status, _| {
+        let counts = !status.is_error() && !is_spoilt.load(Ordering::Relaxed) && is_direct(link);
+        let bytes = counts.then_some(bytes);
+        (LEARNT.lock()).end(&ends, Instant::now(), bytes, on_the_way);
+    });
+    Some(learning)
+}
+
+/// A transfer from which the rate of a link is learnt.
+#[derive(Debug)]
+pub struct Learning {
+    is_spoilt: Arc<AtomicBool>,
+}
+
+impl Learning {
+    /// The transfer waits for other commands, so its duration says nothing.
+    pub fn spoil(self) {
+        self.is_spoilt.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The rate from one node to another, as transfers of this process have shown it.
+#[must_use]
+pub fn learnt_rate(from: &[u8], to: &[u8]) -> Option<LearntRate> {
+    transport::check_not_forked().ok()?;
+    LEARNT.lock().rate(from, to)
+}
+
+fn is_direct(link: LinkId) -> bool {
+    let peers = PEERS.lock();
+    let link = peers.links.get(&link);
+    link.is_some_and(|link| !link.path.is_via_client())
 }
 
 /// Applies a worker's report about the state of a link.
