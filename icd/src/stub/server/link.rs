@@ -131,8 +131,7 @@ impl SessionLink {
             let known = links.iter().find(|(of, _)| Arc::ptr_eq(of, node))?;
             known.1.clone()
         };
-        let link = slot.try_lock()?.clone();
-        link
+        slot.try_lock()?.clone()
     }
 
     /// Returns the session of this link.
