@@ -47,14 +47,18 @@ impl Wall {
         let of = wall.clone();
         std::thread::spawn(move || {
             for inner in listener.incoming().map_while(Result::ok) {
+                // Without the daemon, nothing listens at its address either.
+                let Ok(outer) = TcpStream::connect(daemon) else {
+                    return;
+                };
                 let wall = of.clone();
-                std::thread::spawn(move || wall.pass(inner, daemon));
+                std::thread::spawn(move || wall.pass(inner, outer));
             }
         });
         (wall, address)
     }
 
-    fn pass(self: Arc<Self>, mut inner: TcpStream, daemon: SocketAddr) -> std::io::Result<()> {
+    fn pass(self: Arc<Self>, mut inner: TcpStream, mut outer: TcpStream) -> std::io::Result<()> {
         let mut first = [0; PREAMBLE];
         let mut begun = 1;
         inner.read_exact(&mut first[..1])?;
@@ -63,7 +67,6 @@ impl Wall {
             begun = PREAMBLE;
             inner.read_exact(&mut first[1..])?;
         }
-        let mut outer = TcpStream::connect(daemon)?;
         let is_peer = Preamble::decode(&first).is_ok_and(|told| told.purpose == Purpose::Peer);
         if is_peer {
             let mut peers = self.peers.lock();
