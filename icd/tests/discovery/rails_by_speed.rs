@@ -188,11 +188,14 @@ fn bytes_of_large_transfers_cross_the_network_that_was_measured_fast() {
     let Some(networks) = TwoNetworks::new("1gbit") else {
         return;
     };
-    let [slow, fast] = &networks.measure()[..] else {
-        unreachable!("both were measured");
-    };
-    eprintln!("{} and {} bytes a second", slow.outward, fast.outward);
-    assert!(4 * slow.outward < fast.outward && 4 * slow.inward < fast.inward);
+    // A busy machine may be too slow for the fast network.
+    eventually("figures of two networks", || {
+        let [slow, fast] = &networks.measure()[..] else {
+            unreachable!("both were measured");
+        };
+        eprintln!("{} and {} bytes a second", slow.outward, fast.outward);
+        (4 * slow.outward < fast.outward && 4 * slow.inward < fast.inward).then_some(())
+    });
     networks.configure();
     let [by_slow, by_fast] = networks.transfer();
     assert!(by_slow < SMALL, "{by_slow} bytes crossed the slow network");
