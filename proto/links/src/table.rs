@@ -1,8 +1,8 @@
 //! The figures that are kept of links: a table of bounded size and age, and its text.
 //!
-//! Pure: times come in as seconds since 1970. Invariants: there is one entry for each user, peer and address of the peer. A user whose entries
-//! are many loses their own oldest one first, so nobody displaces another user's figures. A figure that is older than
-//! [`Entry::is_old`] says is shown, and not used.
+//! Pure: times come in as seconds since 1970. Invariants: there is one entry for each user, peer and IP address of the peer.
+//! A user whose entries are many loses their own oldest one first, so nobody displaces another user's figures. A figure that
+//! [`is_old`] is shown, and not used.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +20,8 @@ pub const MOST_BYTES: usize = 1 << 20;
 const MOST_NAME: usize = 255;
 /// Age at which a figure is old, in seconds.
 const OLD_AFTER: u64 = 30 * 86_400;
+/// By how many seconds a host's clock may be before this one.
+const CLOCKS_DIFFER: u64 = 600;
 
 /// Figures of one link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,10 +105,11 @@ impl Entry {
     }
 }
 
-/// Whether figures of this time are too old to be used.
+/// Whether figures of this time are too old to be used. Figures of the future are: a clock was wrong, so their age is not
+/// known.
 #[must_use]
 pub fn is_old(when: u64, now: u64) -> bool {
-    now.saturating_sub(when) >= OLD_AFTER
+    now.saturating_sub(when) >= OLD_AFTER || when > now.saturating_add(CLOCKS_DIFFER)
 }
 
 /// The table.
@@ -143,8 +146,8 @@ impl Table {
         of_peer.max_by_key(|of| of.when)
     }
 
-    /// Takes an entry, in place of an earlier one of the same user, peer and address of the peer. Returns false, and changes nothing, if a value
-    /// of the entry is not possible.
+    /// Takes an entry, in place of an earlier one of the same user, peer and IP address of the peer. Returns false, and changes
+    /// nothing, if a value of the entry is not possible.
     #[must_use]
     pub fn note(&mut self, entry: Entry) -> bool {
         if !entry.is_valid() {
@@ -253,7 +256,8 @@ pub(crate) mod tests {
         assert_eq!(table.entries().len(), 1);
         let of = table.find("", &format!("{:032x}", 1)).unwrap();
         assert!(!of.is_old(2_000 + OLD_AFTER - 1) && of.is_old(2_000 + OLD_AFTER));
-        assert!(!of.is_old(0), "a clock that was wrong makes nothing old");
+        assert!(!of.is_old(2_000 - CLOCKS_DIFFER), "clocks differ");
+        assert!(of.is_old(1_999 - CLOCKS_DIFFER), "its age is not known");
         assert_eq!(table.find("alice", &of.peer), None);
     }
 
@@ -267,7 +271,7 @@ pub(crate) mod tests {
         for entry in [at("10.0.0.2:7079", 5), at("10.1.0.2:7079", 4)] {
             assert!(table.note(entry));
         }
-        // Another port of the same address has the same link.
+        // Ports of one address are not told apart. Tunnels that begin at one address share an entry.
         assert!(table.note(at("10.1.0.2:9999", 9)));
         let whens: Vec<u64> = table.entries().iter().map(|of| of.when).collect();
         assert_eq!(whens, [5, 9]);
