@@ -4,6 +4,7 @@
 //! loopback, multicast or unspecified address is on-link.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 /// An address of an interface, with its network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,18 +84,22 @@ impl Interfaces {
 }
 
 impl Interface {
-    /// The speed of the link in Mbit/s, as the interface's driver tells it. `None`: it tells none, as for WLAN, or one that
-    /// means nothing, as for tunnels.
+    /// The speed of the link in Mbit/s, as the driver of a physical device tells it. `None` for bridges, veths, tunnels and
+    /// other interfaces without a device, and where the driver tells none, as for WLAN. May wait for the driver.
     #[must_use]
     pub fn speed(&self) -> Option<u32> {
+        self.speed_in(Path::new("/sys/class/net"))
+    }
+
+    fn speed_in(&self, interfaces: &Path) -> Option<u32> {
         // Names of interfaces have no slash.
-        let folder = format!("/sys/class/net/{}", self.name);
-        // The driver of tunnels tells 10 Mbit/s, whatever carries them.
-        if std::path::Path::new(&folder).join("tun_flags").exists() {
+        let folder = interfaces.join(&self.name);
+        // Others tell a constant, whatever carries them, or the speed of their fastest port.
+        if !folder.join("device").exists() {
             return None;
         }
         // Without a link, the file cannot be read, or has -1.
-        let text = std::fs::read_to_string(format!("{folder}/speed")).ok()?;
+        let text = std::fs::read_to_string(folder.join("speed")).ok()?;
         text.trim().parse().ok().filter(|speed| *speed > 0)
     }
 
@@ -192,7 +197,30 @@ mod tests {
         assert_eq!(towards("10.1.9.9", None).as_deref(), Some("10.1.2.3"));
         assert_eq!(towards("fe80::9", Some("eth1")).as_deref(), Some("fe80::2"));
         assert_eq!(towards("10.2.0.1", None), None);
-        assert_eq!(all.0[0].speed().filter(|speed| *speed == 0), None);
+    }
+
+    #[test]
+    fn only_devices_have_a_speed() {
+        let system = tempfile::tempdir().unwrap();
+        let cases = [
+            ("eth0", true, Some("10000\n"), Some(10_000)),
+            ("down", true, Some("-1\n"), None),
+            ("wlan0", true, None, None),
+            ("br0", false, Some("10000\n"), None),
+        ];
+        for (name, is_device, speed, expected) in cases {
+            let folder = system.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            if is_device {
+                std::fs::create_dir(folder.join("device")).unwrap();
+            }
+            if let Some(speed) = speed {
+                std::fs::write(folder.join("speed"), speed).unwrap();
+            }
+            let mut all = interfaces(&[("10.1.2.3", 16)]);
+            all.0[0].name = name.to_owned();
+            assert_eq!(all.0[0].speed_in(system.path()), expected, "{name}");
+        }
     }
 
     #[test]
