@@ -26,8 +26,10 @@ const EXPOSED: &str = "INSECURE: everyone who can reach this node can use it and
 const STOPPING: &str = "STOPPING: this node opens no new sessions, and ends when its running sessions have ended; use \
                         another node, or start causewayd there again after its end";
 
-/// For how long the speeds of interfaces count that were read.
+/// After this time, the speeds of interfaces are read again.
 const SPEEDS_COUNT: Duration = Duration::from_secs(10);
+/// Longest wait of a caller for drivers that tell the speeds.
+const SPEEDS_WITHIN: Duration = Duration::from_millis(50);
 
 /// The node's description.
 pub(super) struct Description {
@@ -41,9 +43,18 @@ pub(super) struct Description {
     pub(super) speeds: KnownSpeeds,
 }
 
-/// The speeds of interfaces, and when they were read.
+/// The speeds of interfaces. No driver is asked while the lock is held.
+pub(super) type KnownSpeeds = Mutex<Speeds>;
+
+/// The speeds that were read last.
 #[derive(Debug, Default)]
-pub(super) struct KnownSpeeds(Mutex<Option<(Instant, Vec<LinkSpeed>)>>);
+pub(super) struct Speeds {
+    of: Vec<LinkSpeed>,
+    /// When the latest attempt to read them began.
+    asked: Option<Instant>,
+    /// Whether that attempt goes on.
+    is_reading: bool,
+}
 
 impl Description {
     /// The name of the node.
@@ -71,20 +82,32 @@ impl Description {
         })
     }
 
-    /// Returns the speeds of the interfaces that have the node's addresses. May wait for the system.
-    pub(super) fn link_speeds(&self) -> Vec<LinkSpeed> {
-        let mut known = self.speeds.0.lock();
-        match &*known {
-            Some((read, speeds)) if read.elapsed() < SPEEDS_COUNT => speeds.clone(),
-            _ => {
-                // Without them, clients take all paths for equal.
-                let interfaces = Interfaces::of_host().unwrap_or_default();
-                let addresses = self.peer_addresses();
-                let speeds = speeds_of(&interfaces, &addresses, Interface::speed);
-                *known = Some((Instant::now(), speeds.clone()));
-                speeds
-            }
+    /// Returns the speeds of the interfaces that have these addresses of the node; none if there is one address only. Drivers
+    /// that take long are asked by one thread at a time, and nobody waits for them.
+    pub(super) async fn link_speeds(self: &Arc<Self>, addresses: &[String]) -> Vec<LinkSpeed> {
+        // Clients compare the speeds of addresses.
+        if addresses.len() < 2 {
+            return Vec::new();
         }
+        {
+            let mut known = self.speeds.lock();
+            let is_fresh = known.asked.is_some_and(|at| at.elapsed() < SPEEDS_COUNT);
+            if is_fresh || known.is_reading {
+                return known.of.clone();
+            }
+            (known.asked, known.is_reading) = (Some(Instant::now()), true);
+        }
+        let (of, addresses) = (Arc::clone(self), addresses.to_vec());
+        let reading = tokio::task::spawn_blocking(move || {
+            // Without them, clients take all paths for equal.
+            let interfaces = Interfaces::of_host().unwrap_or_default();
+            let speeds = speeds_of(&interfaces, &addresses, Interface::speed);
+            let mut known = of.speeds.lock();
+            (known.of, known.is_reading) = (speeds, false);
+        });
+        // After that, the earlier ones count.
+        let _ = tokio::time::timeout(SPEEDS_WITHIN, reading).await;
+        self.speeds.lock().of.clone()
     }
 
     /// Builds the complete inventory message of this node. `is_stopping`: the node is shutting down.
@@ -117,7 +140,7 @@ impl Description {
     }
 }
 
-/// The speeds of the interfaces that have these addresses. Clients deal connections by them, so fewer than two say nothing.
+/// The speeds of the interfaces that have these addresses.
 fn speeds_of(
     interfaces: &Interfaces,
     addresses: &[String],
@@ -137,11 +160,7 @@ fn speeds_of(
         })
     };
     let of_own = (interfaces.0.iter()).filter(|of| own.contains(&of.address));
-    let speeds: Vec<LinkSpeed> = of_own.filter_map(told).collect();
-    if speeds.len() < 2 {
-        return Vec::new();
-    }
-    speeds
+    of_own.filter_map(told).collect()
 }
 
 /// A duration as the wire has it.
@@ -154,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speeds_are_told_of_the_nodes_own_addresses_if_they_are_several() {
+    fn speeds_are_told_of_the_nodes_own_addresses() {
         let interface = |name: &str, address: &str| Interface {
             index: 2,
             name: name.to_owned(),
@@ -187,7 +206,8 @@ mod tests {
             "10.2.0.5:7079",
         ];
         assert_eq!(of(&both), [(4, 1_000, 24), (16, 10_000, 24)]);
-        assert_eq!(of(&["10.0.0.5:7079", "10.2.0.5:7079"]), []);
+        // The other one tells nothing.
+        assert_eq!(of(&["10.0.0.5:7079", "10.2.0.5:7079"]), [(4, 1_000, 24)]);
         assert_eq!(of(&[]), []);
     }
 }

@@ -135,9 +135,8 @@ impl Node for NodeService {
             // The start of a program must not wait for cards.
             inventory.uses = self.readiness.uses(Duration::ZERO).await;
             inventory.remarks.extend(self.readiness.cards_remark());
-            let description = Arc::clone(&self.description);
-            let speeds = tokio::task::spawn_blocking(move || description.link_speeds()).await;
-            inventory.link_speeds = speeds.unwrap_or_default();
+            let speeds = self.description.link_speeds(&inventory.peer_addresses);
+            inventory.link_speeds = speeds.await;
         }
         Ok(Response::new(match &self.managed {
             None => inventory,

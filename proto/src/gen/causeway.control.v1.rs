@@ -193,7 +193,7 @@ pub struct Inventory {
     /// 8 bytes, new at each start of the daemon
     #[prost(bytes = "bytes", tag = "14")]
     pub run: ::prost::bytes::Bytes,
-    /// of the interfaces with the node's addresses, if they are several and tell it
+    /// of the interfaces with the node's addresses, if these are several
     #[prost(message, repeated, tag = "15")]
     pub link_speeds: ::prost::alloc::vec::Vec<LinkSpeed>,
 }
