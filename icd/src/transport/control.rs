@@ -38,6 +38,8 @@ use crate::config::{Address, ServerSettings};
 
 /// Maximum size of an inventory message. An inventory takes a few kilobytes per device.
 const INVENTORY_LIMIT: usize = 16 << 20;
+/// Most addresses of a node that are used, and most speeds of its interfaces. A node tells fewer.
+const MOST_ADDRESSES: usize = 64;
 
 /// Advice for a node that accepts no unencrypted connections.
 const WANTS_TLS: &str = "the node requires TLS; name the CA of its certificate (ca below [tls] in servers.toml, or CAUSEWAY_CA)";
@@ -204,9 +206,11 @@ impl Supervisor {
         };
         let request = self.credentials.request(request);
         let reply = self.client.get_inventory(request).await;
-        let inventory = reply
+        let mut inventory = reply
             .map_err(|status| self.caller.explain(&status))?
             .into_inner();
+        inventory.peer_addresses.truncate(MOST_ADDRESSES);
+        inventory.link_speeds.truncate(MOST_ADDRESSES);
         version::check(inventory.wire_version).map_err(|error| self.nonsense(error.to_string()))?;
         if inventory.node_uuid.len() == 16 {
             Ok(inventory)

@@ -30,18 +30,18 @@ struct RailState {
     at: Instant,
     /// The pause after the next try.
     pause: Duration,
-    /// Bytes a second. `None` counts as the fastest.
-    speed: Option<u64>,
+    /// How fast the rail is, compared with the others; not 0.
+    speed: u64,
 }
 
 impl Dealing {
-    /// Assumes that all of so many rails work. `current` is the rail of commands. All speeds are unknown.
+    /// Assumes that all of so many rails work. `current` is the rail of commands. All are equally fast.
     pub(super) fn new(count: usize, current: usize, now: Instant) -> Dealing {
         let rail = RailState {
             works: true,
             at: now,
             pause: PAUSES.0,
-            speed: None,
+            speed: 1,
         };
         Dealing {
             rails: vec![rail; count.max(current + 1)],
@@ -66,10 +66,10 @@ impl Dealing {
         order
     }
 
-    /// Sets the speeds of the rails, in bytes a second.
-    pub(super) fn with_speeds(mut self, speeds: &[Option<u64>]) -> Dealing {
+    /// Sets the speeds of all rails, in any unit. Without them, all are equally fast.
+    pub(super) fn with_speeds(mut self, speeds: &[u64]) -> Dealing {
         for (rail, speed) in self.rails.iter_mut().zip(speeds) {
-            rail.speed = speed.filter(|speed| *speed > 0);
+            rail.speed = (*speed).max(1);
         }
         self
     }
@@ -100,19 +100,10 @@ impl Dealing {
     fn usable(&self) -> Vec<(usize, u64)> {
         let all = (0..self.count()).map(|step| (self.current + step) % self.count());
         let working = all.filter(|rail| self.rails[*rail].works);
-        let working: Vec<(usize, Option<u64>)> =
+        let mut usable: Vec<(usize, u64)> =
             working.map(|rail| (rail, self.rails[rail].speed)).collect();
-        let fastest = working
-            .iter()
-            .filter_map(|(_, speed)| *speed)
-            .max()
-            .unwrap_or(1);
-        let speeds = working
-            .into_iter()
-            .map(|(rail, speed)| (rail, speed.unwrap_or(fastest)));
-        let mut usable: Vec<(usize, u64)> = speeds
-            .filter(|(_, speed)| *speed >= fastest.div_ceil(SLOWEST))
-            .collect();
+        let fastest = usable.iter().map(|(_, speed)| *speed).max().unwrap_or(1);
+        usable.retain(|(_, speed)| *speed >= fastest.div_ceil(SLOWEST));
         usable.sort_by_key(|(_, speed)| std::cmp::Reverse(*speed));
         usable
     }
@@ -203,21 +194,17 @@ mod tests {
     #[test]
     fn lanes_are_dealt_by_speed_and_a_slow_rail_gets_none() {
         let now = Instant::now();
-        let with = |speeds: [Option<u64>; 3]| Dealing::new(3, 0, now).with_speeds(&speeds);
-        let dealing = with([Some(10), Some(100), None]);
-        let unknown = "an unknown speed is not slow";
-        assert_eq!(rails(&dealing, 4), [1, 2, 1, 2], "{unknown}");
-        let dealing = with([Some(50), Some(100), Some(25)]);
+        let with = |speeds: &[u64]| Dealing::new(3, 0, now).with_speeds(speeds);
+        assert_eq!(rails(&with(&[]), 4), [0, 1, 2, 0], "speeds are not known");
+        let dealing = with(&[50, 100, 25]);
         assert_eq!(rails(&dealing, 7), [1, 0, 2, 1, 1, 1, 0]);
-        let mut dealing = with([Some(10), Some(100), Some(24)]);
+        let mut dealing = with(&[10, 100, 24]);
         assert_eq!(rails(&dealing, 3), [1, 1, 1]);
         // Without the fast one, the others are as good as they are.
         dealing.note_dead(1, now);
         assert_eq!(rails(&dealing, 3), [2, 0, 2]);
         dealing.note_works(1, now);
         assert_eq!(rails(&dealing, 3), [1, 1, 1]);
-        // A speed of 0 is none.
-        assert_eq!(rails(&with([Some(0), Some(100), Some(10)]), 2), [0, 1]);
     }
 
     #[test]
@@ -255,16 +242,15 @@ mod tests {
     proptest! {
         #[test]
         fn no_lane_goes_to_a_rail_below_a_quarter_of_the_fastest(
-            speeds in prop::collection::vec(prop::option::of(1u64..1_000), 1..9),
+            speeds in prop::collection::vec(1u64..1_000, 1..9),
             lanes in 1u8..16,
         ) {
             let dealing = Dealing::new(speeds.len(), 0, Instant::now()).with_speeds(&speeds);
-            let fastest = speeds.iter().flatten().max().copied().unwrap_or(1);
+            let fastest = speeds.iter().max().copied().unwrap_or(1);
             for rail in rails(&dealing, lanes) {
-                prop_assert!(4 * speeds[rail].unwrap_or(fastest) >= fastest);
+                prop_assert!(4 * speeds[rail] >= fastest);
             }
-            let first = dealing.of_lane(0);
-            prop_assert_eq!(speeds[first].unwrap_or(fastest), fastest);
+            prop_assert_eq!(speeds[dealing.of_lane(0)], fastest);
         }
 
         #[test]
@@ -272,8 +258,7 @@ mod tests {
             speeds in prop::collection::vec(250u64..1_000, 1..6),
             rounds in 1u8..4,
         ) {
-            let known: Vec<Option<u64>> = speeds.iter().map(|of| Some(*of)).collect();
-            let dealing = Dealing::new(speeds.len(), 0, Instant::now()).with_speeds(&known);
+            let dealing = Dealing::new(speeds.len(), 0, Instant::now()).with_speeds(&speeds);
             let lanes = rounds * speeds.len() as u8;
             let dealt = rails(&dealing, lanes);
             let lanes_of = |rail: usize| dealt.iter().filter(|of| **of == rail).count() as u64;

@@ -231,25 +231,23 @@ impl Node {
         opened
     }
 
-    /// The speeds of the server's addresses: as the user has had them measured, else as the interfaces at both ends tell.
-    fn speeds(&self, settings: &ServerSettings) -> Vec<Option<u64>> {
+    /// The speeds of the server's addresses; empty if they are not known.
+    fn speeds(&self, settings: &ServerSettings) -> Vec<u64> {
         if settings.further.is_empty() {
             return Vec::new();
         }
         let inventory = self.inventory();
-        let kept = (inventory.as_ref()).map_or(&[][..], |of| figures::kept(&of.node_uuid));
+        let kept = self.uuid().map_or(&[][..], |uuid| figures::kept(&uuid));
         let theirs = inventory.as_ref().map_or(&[][..], |of| &of.link_speeds);
         // A host that cannot list its interfaces knows no speeds of them.
         let interfaces = Interfaces::of_host().unwrap_or_default();
         let own = |address, zone: Option<&str>| interfaces.towards(address, zone)?.speed();
-        let measured = speeds::measured(settings.addresses(), kept);
-        let told = speeds::told(settings.addresses(), theirs, own);
-        let speeds = (measured.into_iter().zip(told)).map(|(measured, told)| measured.or(told));
-        let speeds: Vec<Option<u64>> = speeds.collect();
+        let addresses: Vec<_> = settings.addresses().collect();
+        let speeds = speeds::of_addresses(&addresses, kept, theirs, own);
         tracing::debug!(
             address = self.address(),
             ?speeds,
-            "bytes a second of the server's addresses"
+            "speeds of the server's addresses"
         );
         speeds
     }
@@ -257,9 +255,9 @@ impl Node {
     /// The number of the address that commands try first.
     fn first_rail(&self, settings: &ServerSettings) -> usize {
         let answered = self.rail.load(Ordering::Relaxed);
-        match (settings.further.is_empty(), self.inventory()) {
-            (false, Some(of)) => {
-                speeds::first(answered, settings.addresses(), figures::kept(&of.node_uuid))
+        match (settings.further.is_empty(), self.uuid()) {
+            (false, Some(uuid)) => {
+                speeds::first(answered, settings.addresses(), figures::kept(&uuid))
             }
             _ => answered,
         }
@@ -502,21 +500,27 @@ impl Node {
     pub fn link_end(&self) -> Option<figures::End> {
         let Target { server, credential } = self.target();
         Some(figures::End {
-            uuid: self.inventory()?.node_uuid.clone(),
+            uuid: self.uuid()?,
             server,
             credential,
             is_available: self.is_available(),
         })
     }
 
-    /// Whether the node has reported this uuid.
+    /// The uuid of the node that has the devices now. `None` before it has answered once.
     #[must_use]
-    pub fn is(&self, uuid: &[u8]) -> bool {
+    pub fn uuid(&self) -> Option<Bytes> {
         if let Some((moved, _)) = &*self.moved.lock() {
-            return moved == uuid;
+            return Some(moved.clone());
         }
         let inventory = self.inventory.lock();
-        inventory.as_ref().is_some_and(|of| of.node_uuid == uuid)
+        inventory.as_ref().map(|of| of.node_uuid.clone())
+    }
+
+    /// Whether the devices are at the node of this uuid.
+    #[must_use]
+    pub fn is(&self, uuid: &[u8]) -> bool {
+        self.uuid().is_some_and(|of| of == uuid)
     }
 
     /// `host:port`, as configured.
@@ -611,5 +615,28 @@ fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Crede
         }),
         _ => Err(supervisor
             .nonsense("the node opened a session without a valid id or secret".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_has_moved_is_another_end_of_links() {
+        let settings = |text: &str| ServerSettings::at(text.parse().unwrap());
+        let node = Node::new(settings("a:1"));
+        assert!(node.link_end().is_none());
+        let inventory = Inventory {
+            node_uuid: vec![1; 16].into(),
+            ..Inventory::default()
+        };
+        node.set_inventory(Arc::new(inventory));
+        assert_eq!(node.link_end().unwrap().uuid[..], [1; 16]);
+        node.move_to(vec![2; 16].into(), settings("b:1"));
+        let end = node.link_end().unwrap();
+        assert_eq!(end.uuid[..], [2; 16]);
+        assert_eq!(end.server.address.to_string(), "b:1");
+        assert!(node.is(&[2; 16]) && !node.is(&[1; 16]));
     }
 }

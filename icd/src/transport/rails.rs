@@ -1,7 +1,8 @@
 //! The rails of a session: the addresses of its server, and which of them lead there now.
 //!
 //! Commands and heartbeats take one rail, and lanes are dealt by speed over all that work ([`Dealing`]). The speeds are those
-//! that are known when the session opens. Invariants: no call here waits for the network. A connection that was dialled before a move says nothing about the rails after it.
+//! that are known when the session opens. Invariants: no call here waits for the network. A connection that was dialled before
+//! a move says nothing about the rails after it.
 #![forbid(unsafe_code)]
 
 use std::time::Instant;
@@ -46,8 +47,8 @@ struct RailsState {
 }
 
 impl Rails {
-    /// The rails of a server that was reached by one of them. `speeds` are those of the addresses, in bytes a second.
-    pub(super) fn new(server: &ServerSettings, reached: Rail, speeds: &[Option<u64>]) -> Rails {
+    /// The rails of a server that was reached by one of them. `speeds` are those of the addresses; empty if they are not known.
+    pub(super) fn new(server: &ServerSettings, reached: Rail, speeds: &[u64]) -> Rails {
         let addresses: Vec<Address> = server.addresses().cloned().collect();
         let dealing = Dealing::new(addresses.len(), reached.number, Instant::now());
         let dealing = dealing.with_speeds(speeds);

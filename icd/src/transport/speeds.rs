@@ -1,7 +1,8 @@
-//! The speeds of a server's addresses: as the user has had them measured, else as the interfaces at both ends tell them.
+//! The speeds of a server's addresses: as the user has had them measured, or as the interfaces at both ends tell them.
 //!
-//! Pure. Running transfers decide nothing, because their figures depend on what else happens. Invariants: of two ends, the
-//! slower one counts, and an end that tells nothing counts for nothing. Only addresses that are numbers have a speed.
+//! Pure. Running transfers decide nothing, because their figures depend on what else happens. Invariants: speeds of one kind
+//! are compared only, because a measured figure is always below the speed of its interface. If an address has none, all
+//! addresses count as equal. Of two ends, the slower one counts, and both must tell theirs. Host names have no speed.
 #![forbid(unsafe_code)]
 
 use std::net::IpAddr;
@@ -11,36 +12,40 @@ use causeway_proto::control::LinkSpeed;
 
 use crate::config::Address;
 
-/// Bytes a second of one Mbit/s.
-const MBIT: u64 = 125_000;
-
-/// The speed of each address in bytes a second; `None` if it is not known. `kept` are the node's kept figures.
-pub(super) fn measured<'a>(
-    addresses: impl Iterator<Item = &'a Address>,
+/// The speeds of all addresses, of one kind; empty if they are not known. `kept` are the node's kept figures, `theirs` are the
+/// speeds that the node has told. `own` returns the speed of this host's interface towards an address, in Mbit/s.
+pub(super) fn of_addresses(
+    addresses: &[&Address],
     kept: &[Entry],
-) -> Vec<Option<u64>> {
-    let slower = |of: &Entry| of.outward.min(of.inward);
-    addresses
-        .map(|address| of_address(address, kept).map(slower))
-        .collect()
-}
-
-/// The speed of each address in bytes a second; `None` if neither end tells one. `own` returns the speed of this host's
-/// interface towards an address, in Mbit/s. `theirs` are the speeds that the node has told.
-pub(super) fn told<'a>(
-    addresses: impl Iterator<Item = &'a Address>,
     theirs: &[LinkSpeed],
     own: impl Fn(IpAddr, Option<&str>) -> Option<u32>,
-) -> Vec<Option<u64>> {
-    let speed = |address: &Address| {
-        let host = ip_of(address)?;
-        let zone = address.host().split_once('%').map(|(_, zone)| zone);
-        let told = theirs.iter().find(|of| is_ip(&of.address, host));
-        let told = told.map(|of| of.mbits).filter(|mbits| *mbits > 0);
-        let slower = own(host, zone).into_iter().chain(told).min()?;
-        Some(u64::from(slower) * MBIT)
+) -> Vec<u64> {
+    let known = |speed: &dyn Fn(&Address) -> Option<u64>| {
+        let speeds = addresses.iter().map(|address| speed(address));
+        let speeds = speeds.map(|speed| speed.filter(|speed| *speed > 0));
+        speeds.collect::<Option<Vec<u64>>>()
     };
-    addresses.map(speed).collect()
+    known(&|address| measured(address, kept))
+        .or_else(|| known(&|address| of_interfaces(address, theirs, &own)))
+        .unwrap_or_default()
+}
+
+/// The measured speed of an address in bytes a second: that of the slower direction.
+fn measured(address: &Address, kept: &[Entry]) -> Option<u64> {
+    let entry = of_address(address, kept)?;
+    Some(entry.outward.min(entry.inward))
+}
+
+/// The lower speed of the two interfaces in Mbit/s. `None` unless both are known.
+fn of_interfaces(
+    address: &Address,
+    theirs: &[LinkSpeed],
+    own: impl Fn(IpAddr, Option<&str>) -> Option<u32>,
+) -> Option<u64> {
+    let host = ip_of(address)?;
+    let zone = address.host().split_once('%').map(|(_, zone)| zone);
+    let far = theirs.iter().find(|of| is_ip(&of.address, host))?;
+    Some(own(host, zone)?.min(far.mbits).into())
 }
 
 /// The address that commands try first: the one with the shortest measured round trip, if that of the one that `answered` is
@@ -105,38 +110,86 @@ mod tests {
         }
     }
 
+    fn told(of: &[(&str, u32)]) -> Vec<LinkSpeed> {
+        let speed = |(address, mbits): &(&str, u32)| {
+            let address = match address.parse().unwrap() {
+                IpAddr::V4(v4) => v4.octets().to_vec(),
+                IpAddr::V6(v6) => v6.octets().to_vec(),
+            };
+            LinkSpeed {
+                address: address.into(),
+                mbits: *mbits,
+                ..LinkSpeed::default()
+            }
+        };
+        of.iter().map(speed).collect()
+    }
+
+    /// The speeds of addresses. `own` are those of this host's interfaces towards them.
+    fn speeds(of: &[&str], kept: &[Entry], theirs: &[LinkSpeed], own: &[(&str, u32)]) -> Vec<u64> {
+        let own = |host: IpAddr, zone: Option<&str>| {
+            let is_it = |(to, _): &&(&str, u32)| match to.split_once('%') {
+                None => *to == host.to_string(),
+                Some((to, interface)) => to == host.to_string() && zone == Some(interface),
+            };
+            own.iter().find(is_it).map(|(_, mbits)| *mbits)
+        };
+        let addresses = addresses(of);
+        of_addresses(&addresses.iter().collect::<Vec<_>>(), kept, theirs, own)
+    }
+
+    const NOT_KNOWN: [u64; 0] = [];
+    const TWO: [&str; 2] = ["10.0.0.7:1", "10.1.0.7"];
+    const CARDS: [(&str, u32); 2] = [("10.0.0.7", 100_000), ("10.1.0.7", 100_000)];
+
     #[test]
-    fn the_slower_direction_of_the_address_counts() {
-        let kept = [
+    fn the_slower_direction_of_each_address_counts_if_all_are_measured() {
+        let both = [
             kept("10.0.0.7:7079", 12, 11, 1),
             kept("[fe80::7]:1", 90, 99, 1),
         ];
-        let addresses = addresses(&["10.0.0.7:1", "10.1.0.7", "[fe80::7%eth1]", "gpu1"]);
-        let speeds = measured(addresses.iter(), &kept);
-        assert_eq!(speeds, [Some(11), None, Some(90), None]);
+        let found = speeds(&["10.0.0.7:1", "[fe80::7%eth1]"], &both, &[], &[]);
+        assert_eq!(found, [11, 90]);
+        assert_eq!(speeds(&["10.0.0.7", "gpu1"], &both, &[], &[]), NOT_KNOWN);
+        let nothing = [kept("10.0.0.7:1", 5, 5, 1), kept("10.1.0.7:1", 0, 5, 1)];
+        assert_eq!(speeds(&TWO, &nothing, &[], &[]), NOT_KNOWN);
     }
 
     #[test]
-    fn the_slower_end_counts_and_an_unknown_one_does_not() {
-        let addresses = addresses(&["10.0.0.7", "10.1.0.7", "[fe80::7%eth1]", "10.2.0.7", "gpu1"]);
-        let theirs = [
-            ([10, 0, 0, 7], 10_000),
-            ([10, 1, 0, 7], 2_500),
-            ([10, 2, 0, 7], 0),
+    fn a_measured_speed_is_not_compared_with_that_of_an_interface() {
+        let theirs = told(&CARDS);
+        // A figure is far below the speed of its card.
+        let one = [kept("10.0.0.7:7079", 2_500_000_000, 2_500_000_000, 1)];
+        assert_eq!(speeds(&TWO, &one, &theirs, &CARDS), [100_000, 100_000]);
+        assert_eq!(speeds(&TWO, &one, &theirs, &CARDS[..1]), NOT_KNOWN);
+        let both = [one[0].clone(), kept("10.1.0.7:7079", 7, 7, 1)];
+        assert_eq!(speeds(&TWO, &both, &theirs, &CARDS), [2_500_000_000, 7]);
+    }
+
+    #[test]
+    fn the_slower_of_two_interfaces_counts_if_both_are_known() {
+        let theirs = told(&[
+            ("10.0.0.7", 10_000),
+            ("10.1.0.7", 2_500),
+            ("fe80::7", 40_000),
+        ]);
+        let own = [
+            ("10.0.0.7", 1_000),
+            ("10.1.0.7", 25_000),
+            ("fe80::7%eth1", 100_000),
         ];
-        let theirs = theirs.map(|(address, mbits)| LinkSpeed {
-            address: address.to_vec().into(),
-            mbits,
-            ..LinkSpeed::default()
-        });
-        let own = |host: IpAddr, zone: Option<&str>| match (host.to_string().as_str(), zone) {
-            ("10.0.0.7", None) => Some(1_000),
-            ("fe80::7", Some("eth1")) => Some(40_000),
-            _ => None,
-        };
-        let told = told(addresses.iter(), &theirs, own);
-        let expected = [Some(1_000), Some(2_500), Some(40_000), None, None];
-        assert_eq!(told, expected.map(|of| of.map(|mbits| mbits * MBIT)));
+        assert_eq!(speeds(&TWO, &[], &theirs, &own), [1_000, 2_500]);
+        let with_zone = ["10.0.0.7", "[fe80::7%eth1]"];
+        assert_eq!(speeds(&with_zone, &[], &theirs, &own), [1_000, 40_000]);
+        assert_eq!(
+            speeds(&TWO, &[], &theirs[..1], &own),
+            NOT_KNOWN,
+            "the node tells one"
+        );
+        // The second address is behind a router.
+        assert_eq!(speeds(&TWO, &[], &theirs, &own[..1]), NOT_KNOWN);
+        let without = told(&[("10.0.0.7", 10_000), ("10.1.0.7", 0)]);
+        assert_eq!(speeds(&TWO, &[], &without, &own), NOT_KNOWN);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! both nodes were reached by loopback. Then both are probably on this machine, or are reached through
 //! tunnels; a wrong address costs only a refused connection.
 //!
-//! The address by which the client reached a node is the most likely one. If another one is on a network of both nodes, and
-//! their interfaces tell that it is more than four times as fast, that one comes first.
+//! The address by which the client reached a node is the most likely one. If all addresses are on networks of both nodes, and
+//! their interfaces tell that one is more than four times as fast, that one comes first.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -41,24 +41,21 @@ pub(super) fn of(far: &Location, dialler: &Location) -> Vec<String> {
             addresses.push(address);
         }
     }
-    put_slow_last(&mut addresses, &far.speeds, &dialler.speeds);
     addresses.truncate(MAX_LINK_ADDRESSES);
+    put_slow_last(&mut addresses, &far.speeds, &dialler.speeds);
     addresses
 }
 
-/// Moves addresses behind the fastest one that are slower than a quarter of it. Those whose speed is not known keep their
-/// places before these.
-fn put_slow_last(addresses: &mut [String], far: &[LinkSpeed], dialler: &[LinkSpeed]) {
-    let speeds: Vec<Option<u64>> = (addresses.iter())
-        .map(|address| speed(address, far, dialler))
-        .collect();
-    let Some(fastest) = speeds.iter().flatten().max().copied() else {
+/// Moves addresses behind the fastest one that are slower than a quarter of it, if the speeds of all are known.
+fn put_slow_last(addresses: &mut Vec<String>, far: &[LinkSpeed], dialler: &[LinkSpeed]) {
+    let speeds = addresses.iter().map(|address| speed(address, far, dialler));
+    let Some(speeds) = speeds.collect::<Option<Vec<u64>>>() else {
         return;
     };
-    let is_slow = |address: &String| {
-        speed(address, far, dialler).is_some_and(|speed| speed * SLOWER < fastest)
-    };
-    addresses.sort_by_key(is_slow);
+    let fastest = speeds.iter().max().copied().unwrap_or(0);
+    let mut sorted: Vec<_> = speeds.into_iter().zip(std::mem::take(addresses)).collect();
+    sorted.sort_by_key(|(speed, _)| speed * SLOWER < fastest);
+    addresses.extend(sorted.into_iter().map(|(_, address)| address));
 }
 
 /// The lower speed of the two interfaces, in Mbit/s. `None` unless both tell one and have the same network.
@@ -151,33 +148,42 @@ mod tests {
 
     #[test]
     fn addresses_that_are_much_slower_come_last() {
-        let mut far = node(
-            "10.0.0.2:7079",
-            &["10.0.0.2:7079", "gpu2:7079", "10.1.0.2:7079"],
-        );
+        let as_told = ["10.0.0.2:7079", "10.2.0.2:7079", "10.1.0.2:7079"];
+        let mut far = node("10.0.0.2:7079", &as_told);
         let mut dialler = node("10.0.0.1:7079", &[]);
-        let unknown = ["10.0.0.2:7079", "gpu2:7079", "10.1.0.2:7079"];
-        assert_eq!(of(&far, &dialler), unknown);
-        far.speeds = speeds(&[("10.0.0.2", 1_000), ("10.1.0.2", 10_000)]);
-        assert_eq!(of(&far, &dialler), unknown, "the dialler tells nothing");
-        dialler.speeds = speeds(&[("10.0.0.1", 1_000), ("10.1.0.1", 10_000)]);
-        let sorted = ["gpu2:7079", "10.1.0.2:7079", "10.0.0.2:7079"];
-        assert_eq!(of(&far, &dialler), sorted);
-        dialler.speeds = speeds(&[("10.0.0.1", 1_000), ("10.1.0.1", 4_000)]);
-        assert_eq!(of(&far, &dialler), unknown, "a quarter is fast enough");
-        // The same bridge on both hosts, and another network.
-        far.addresses.push("172.17.0.1:7079".to_owned());
-        far.speeds = speeds(&[
+        assert_eq!(of(&far, &dialler), as_told);
+        let theirs = [
             ("10.0.0.2", 1_000),
-            ("172.17.0.1", 10_000),
-            ("10.9.0.2", 10_000),
-        ]);
-        dialler.speeds = speeds(&[
+            ("10.1.0.2", 10_000),
+            ("10.2.0.2", 4_000),
+        ];
+        far.speeds = speeds(&theirs);
+        assert_eq!(of(&far, &dialler), as_told, "the dialler tells nothing");
+        let own = [
             ("10.0.0.1", 1_000),
-            ("172.17.0.1", 10_000),
-            ("10.8.0.1", 10_000),
-        ]);
-        assert_eq!(of(&far, &dialler)[..3], unknown);
+            ("10.1.0.1", 10_000),
+            ("10.2.0.1", 9_000),
+        ];
+        dialler.speeds = speeds(&own);
+        let sorted = ["10.2.0.2:7079", "10.1.0.2:7079", "10.0.0.2:7079"];
+        assert_eq!(of(&far, &dialler), sorted);
+        dialler.speeds = speeds(&own[..2]);
+        assert_eq!(of(&far, &dialler), as_told, "one is not known");
+        dialler.speeds = speeds(&[own[0], ("10.1.0.1", 4_000), own[2]]);
+        assert_eq!(of(&far, &dialler), as_told, "a quarter is fast enough");
+        // The speeds of networks that only one of both has are not known.
+        for address in ["gpu2:7079", "172.17.0.1:7079", "10.9.0.2:7079"] {
+            far.addresses = vec![as_told[2].to_owned(), address.to_owned()];
+            far.speeds = speeds(&[
+                theirs[0],
+                theirs[1],
+                ("172.17.0.1", 10_000),
+                ("10.9.0.2", 10_000),
+            ]);
+            dialler.speeds =
+                speeds(&[own[0], own[1], ("172.17.0.1", 10_000), ("10.8.0.1", 10_000)]);
+            assert_eq!(of(&far, &dialler), [as_told[0], as_told[2], address]);
+        }
     }
 
     #[test]
