@@ -74,6 +74,11 @@ impl Info {
         answered
     }
 
+    /// Whether an answer of this size is written, rather than only its size.
+    pub(crate) fn has_room(self, size: usize) -> bool {
+        !self.value.is_null() && self.size >= size
+    }
+
     /// Reports a size only. The caller writes the contents elsewhere (program binaries).
     pub(crate) fn give_size(self, size: usize) -> ClResult<Answered> {
         if !self.size_ret.is_null() {

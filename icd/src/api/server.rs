@@ -138,19 +138,25 @@ pub(crate) fn clGetLinkInfoWWU(
 }
 
 fn link_answer(from: &Device, to: &Device, name: cl_link_info, info: Info) -> ClResult<Answered> {
-    let figures = || between::figures_of(from, to);
+    // Only an answer that is read is worth a wait for the network.
+    let is_read = info.has_room(size_of::<cl_ulong>());
     match name {
         CL_LINK_ROUTE_WWU => info.give(match between::route(from, to)? {
             LinkRoute::SameServer => CL_LINK_ROUTE_SAME_SERVER_WWU,
             LinkRoute::Direct => CL_LINK_ROUTE_DIRECT_WWU,
             LinkRoute::ViaClient => CL_LINK_ROUTE_VIA_CLIENT_WWU,
         }),
-        CL_LINK_ROUND_TRIP_TIME_WWU => info.give(in_ns(figures()?.round_trip.unwrap_or_default())),
+        CL_LINK_ROUND_TRIP_TIME_WWU | CL_LINK_BANDWIDTH_WWU | CL_LINK_AGE_WWU if !is_read => {
+            info.give::<cl_ulong>(0)
+        }
+        CL_LINK_ROUND_TRIP_TIME_WWU => {
+            info.give(in_ns(between::round_trip(from, to)?.unwrap_or_default()))
+        }
         CL_LINK_BANDWIDTH_WWU => {
-            info.give::<cl_ulong>(figures()?.bandwidth.map_or(0, |of| of.rate))
+            info.give::<cl_ulong>(between::bandwidth(from, to)?.map_or(0, |of| of.rate))
         }
         CL_LINK_AGE_WWU => {
-            let bandwidth = figures()?.bandwidth;
+            let bandwidth = between::bandwidth(from, to)?;
             info.give(bandwidth.map_or(cl_ulong::MAX, |of| in_ns(of.age)))
         }
         // clGetLinkInfoWWU: CL_INVALID_VALUE when param_name is not a known query.

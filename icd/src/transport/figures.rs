@@ -1,7 +1,7 @@
 //! Figures of links that the user has had measured: this machine's own, and those that nodes keep.
 //!
 //! No program measures. Invariants: this machine's figures are read once in a process, and only if somebody asks. Old figures
-//! are not returned. A node's answer counts for a minute, also if there is none.
+//! are not returned. A node's answer counts for a minute, also if there is none. A node that is not available is not asked.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -128,10 +128,10 @@ fn links_of(node: &End) -> Arc<Vec<Link>> {
     if let Some((_, links)) = known.filter(|(at, _)| at.elapsed() < ANSWER_COUNTS) {
         return links;
     }
-    let links = match node.is_available {
-        true => links::links_within(&node.server, node.credential.clone(), ANSWER_WITHIN),
-        false => Ok(Vec::new()),
-    };
+    if !node.is_available {
+        return Arc::default();
+    }
+    let links = links::links_within(&node.server, node.credential.clone(), ANSWER_WITHIN);
     let links = Arc::new(links.unwrap_or_else(|error| {
         tracing::debug!(%error, "the figures of a node's links are not known");
         Vec::new()
@@ -160,7 +160,7 @@ mod tests {
             when,
             ..Link::default()
         };
-        let links = [link(1, 10, 1_000), link(1, 20, 2_000), link(2, 30, 3_000)];
+        let links = [link(1, 10, 1_000), link(1, 20, 2_000), link(2, 30, 2_500)];
         let now = 2_060;
         let of = |far: u8, is_reversed| newest(&links, &[far; 16], is_reversed, now);
         let figures = Figures {
@@ -173,5 +173,10 @@ mod tests {
         assert_eq!(of(2, false).unwrap().age, Duration::ZERO);
         assert_eq!(of(3, false), None);
         assert_eq!(newest(&links, &[1; 16], false, 2_000 + 31 * 86_400), None);
+        // A figure of the future displaces no other one.
+        assert_eq!(
+            newest(&links, &[1; 16], false, 1_060).unwrap().bandwidth,
+            10
+        );
     }
 }

@@ -67,10 +67,12 @@ fn a_link_tells_its_route_and_what_is_known_of_it() {
 
     // ---- a transfer that waits for another command says nothing
     let known = figures(a, b).1;
-    let gate = pair.add(0, 1, None);
+    let held = pair.user_event();
+    let gate = pair.add(0, 1, Some(held));
     let last = pair.add(1, 1, Some(gate));
+    ok!(clSetUserEventStatus(held, CL_COMPLETE));
     drop(pair.read(1, last));
-    for event in [gate, last] {
+    for event in [held, gate, last] {
         ok!(clReleaseEvent(event));
     }
     assert_eq!(figures(a, b).1, known);

@@ -188,6 +188,10 @@ impl Shared {
         ));
     }
 
+    pub fn user_event(&self) -> cl_event {
+        make!(clCreateUserEvent(self.context)).expect("a user event")
+    }
+
     /// Launches the kernel after `after`, which is usually an event of the other node.
     pub fn add(&self, at: usize, value: u32, after: Option<cl_event>) -> cl_event {
         let (buffer, value) = (&raw const self.buffer, &raw const value);

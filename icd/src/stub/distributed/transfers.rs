@@ -135,12 +135,12 @@ impl Sequence {
             transfer_enqueued(sent, from, format!("to {}", name(to)).into(), bytes);
         }
         let region = Some(transfer.region.to_wire());
-        let wait = self.list([], &transfer.destination_waits, to)?;
+        let to_wait = self.list([], &transfer.destination_waits, to)?;
+        let from_wait = self.list([], &transfer.source_waits, from)?;
         // A transfer that waits for other commands says nothing about the link.
-        let learning = wait
-            .is_empty()
-            .then(|| peer::learn(received, link, from.link(), to.link(), bytes))
-            .flatten();
+        if to_wait.is_empty() && from_wait.is_empty() {
+            peer::learn(received, link, from.link(), to.link(), bytes);
+        }
         let receive = Operation::ReceiveRegion(ReceiveRegion {
             buffer: buffer.id_on(to)?.0,
             region,
@@ -148,11 +148,7 @@ impl Sequence {
         });
         let queue = self.own_queue(to, QueuePurpose::In)?;
         self.begin_transfer(received, link, from, to, bytes);
-        self.enqueue(to, queue, received, wait, &Encoded::of(&receive))?;
-        let wait = self.list([], &transfer.source_waits, from)?;
-        if let Some(learning) = learning.filter(|_| !wait.is_empty()) {
-            learning.spoil();
-        }
+        self.enqueue(to, queue, received, to_wait, &Encoded::of(&receive))?;
         let send = Operation::SendRegion(SendRegion {
             buffer: buffer.id_on(from)?.0,
             region,
@@ -160,7 +156,7 @@ impl Sequence {
             link: link.0,
         });
         let queue = self.own_queue(from, QueuePurpose::Out)?;
-        self.enqueue(from, queue, sent, wait, &Encoded::of(&send))
+        self.enqueue(from, queue, sent, from_wait, &Encoded::of(&send))
     }
 
     // Sends bytes of the client's copy to a site.

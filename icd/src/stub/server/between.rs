@@ -11,7 +11,8 @@ use super::peer;
 use crate::coherence::Route;
 use crate::error::ClResult;
 use crate::stub::{Device, SessionLink};
-use crate::transport::{self, Node, figures};
+use crate::transport::figures::{self, Figures};
+use crate::transport::{self, Node};
 
 /// The way of bytes from one device to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,17 +32,6 @@ pub struct Bandwidth {
     pub rate: u64,
     /// How long ago it was learnt or measured.
     pub age: Duration,
-}
-
-/// The figures of a link, in the direction from its first device to its second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkFigures {
-    /// See [`LinkRoute`].
-    pub route: LinkRoute,
-    /// The shortest round trip; `None` if it is not known.
-    pub round_trip: Option<Duration>,
-    /// `None` if it is not known.
-    pub bandwidth: Option<Bandwidth>,
 }
 
 /// Returns the route between two devices. Does not wait.
@@ -64,27 +54,33 @@ pub fn route(from: &Device, to: &Device) -> ClResult<LinkRoute> {
     })
 }
 
-/// Returns the figures of the link from one device to another one. For two servers that reach each other, this may wait a
-/// second for each of them.
+/// Returns the shortest round trip between two devices; `None` if it is not known. For two servers that reach each other, this
+/// may wait a second for each of them.
 ///
 /// # Errors
 /// In a child of `fork`.
-pub fn figures_of(from: &Device, to: &Device) -> ClResult<LinkFigures> {
-    let route = route(from, to)?;
-    let (round_trip, bandwidth) = match route {
-        LinkRoute::SameServer => (None, None),
+pub fn round_trip(from: &Device, to: &Device) -> ClResult<Option<Duration>> {
+    Ok(match route(from, to)? {
+        LinkRoute::SameServer => None,
+        LinkRoute::Direct => kept(from.node(), to.node()).map(|of| of.round_trip),
+        LinkRoute::ViaClient => sum([from, to].map(|device| device.node().gauge().round_trip())),
+    })
+}
+
+/// Returns the bandwidth from one device to another one; `None` if it is not known. Waits as [`round_trip`] does, unless
+/// transfers have shown the bandwidth.
+///
+/// # Errors
+/// In a child of `fork`.
+pub fn bandwidth(from: &Device, to: &Device) -> ClResult<Option<Bandwidth>> {
+    Ok(match route(from, to)? {
+        LinkRoute::SameServer => None,
         LinkRoute::Direct => direct(from.node(), to.node()),
         LinkRoute::ViaClient => {
-            let round_trips = [from, to].map(|device| device.node().gauge().round_trip());
             let [from, to] = [(from, Way::ToClient), (to, Way::FromClient)]
                 .map(|(device, way)| of_client(device.node(), way));
-            (sum(round_trips), slower(from, to))
+            slower(from, to)
         }
-    };
-    Ok(LinkFigures {
-        route,
-        round_trip,
-        bandwidth,
     })
 }
 
@@ -95,21 +91,22 @@ enum Way {
     FromClient,
 }
 
-fn direct(from: &Node, to: &Node) -> (Option<Duration>, Option<Bandwidth>) {
-    let (Some(from), Some(to)) = (from.link_end(), to.link_end()) else {
-        return (None, None);
-    };
-    let measured = figures::between(&from, &to);
-    let learnt = peer::learnt_rate(&from.uuid, &to.uuid);
-    let learnt = learnt.map(|of| Bandwidth {
-        rate: of.rate,
-        age: of.when.elapsed(),
-    });
-    let kept = measured.filter(|of| of.bandwidth > 0).map(|of| Bandwidth {
-        rate: of.bandwidth,
-        age: of.age,
-    });
-    (measured.map(|of| of.round_trip), learnt.or(kept))
+fn kept(from: &Node, to: &Node) -> Option<Figures> {
+    figures::between(&from.link_end()?, &to.link_end()?)
+}
+
+fn direct(from: &Node, to: &Node) -> Option<Bandwidth> {
+    if let Some(learnt) = peer::learnt_rate(&from.uuid()?, &to.uuid()?) {
+        return Some(Bandwidth {
+            rate: learnt.rate,
+            age: learnt.when.elapsed(),
+        });
+    }
+    let kept = kept(from, to).filter(|of| of.bandwidth > 0)?;
+    Some(Bandwidth {
+        rate: kept.bandwidth,
+        age: kept.age,
+    })
 }
 
 fn of_client(node: &Node, way: Way) -> Option<Bandwidth> {

@@ -137,10 +137,16 @@ impl SessionLink {
     /// Returns the session of this link.
     ///
     /// # Panics
-    /// Never: only [`SessionLink::open_all`] hands links out, and it sets the session first.
+    /// Never: links are handed out when their session is set.
     #[must_use]
     pub fn session(&self) -> &Arc<Session> {
         self.session.get().expect("open_all has set the session")
+    }
+
+    /// The uuid of the node where the session is now.
+    #[must_use]
+    pub fn node_uuid(&self) -> Option<Bytes> {
+        self.node.upgrade()?.uuid()
     }
 
     /// Registers a command that is about to be sent, so that its event ends with the completion or with the

@@ -12,14 +12,15 @@
 //! has begun and not ended is recorded, so that the other end is told when a session is lost. Workers drop
 //! links to lost sessions, but accept commands that still name a dropped link.
 //!
-//! Large transfers show how fast a link is (`learnt`). One lock protects everything else. Under it, commands are only appended, and no callback runs.
+//! Large transfers show how fast a link is (`learnt`). One lock protects everything else. Under it, commands are only appended,
+//! no callback runs, and no event ends: ends of events take this lock.
 #![forbid(unsafe_code)]
 
 mod address;
 mod learnt;
 mod path;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
@@ -145,48 +146,34 @@ pub fn end_transfer(transfer: EventId) {
     }
 }
 
-/// Learns the rate of a link from a large transfer, whose receiving end waits for no other command. `None` if nothing can be
-/// learnt. Call this *before* appending the two commands.
+/// Learns the rate of a link from a large transfer, whose ends wait for no other command. Call this *before* appending the two
+/// commands.
 pub fn learn(
     received: &Event,
     link: LinkId,
     from: &Arc<SessionLink>,
     to: &Arc<SessionLink>,
     bytes: u64,
-) -> Option<Learning> {
+) {
     if link == OWN || bytes < LEAST_BYTES || transport::check_not_forked().is_err() {
-        return None;
+        return;
     }
-    let ends = [from, to].map(|end| end.session().location().uuid.clone());
-    if ends.iter().any(Bytes::is_empty) {
-        return None;
-    }
-    LEARNT.lock().begin(&ends, Instant::now());
-    let learning = Learning {
-        is_spoilt: Arc::default(),
+    let (Some(sender), Some(receiver)) = (from.node_uuid(), to.node_uuid()) else {
+        return;
     };
-    let is_spoilt = Arc::clone(&learning.is_spoilt);
+    let ends = [sender, receiver];
+    LEARNT.lock().begin(&ends, Instant::now());
     // The client hears of the end by a message, and the node of the beginning by another one.
     let on_the_way = to.session().gauge().round_trip().unwrap_or_default();
     received.finish_first(move |status, _| {
-        let counts = !status.is_error() && !is_spoilt.load(Ordering::Relaxed) && is_direct(link);
+        // In a child of `fork`, the locks may stay locked for ever.
+        if transport::check_not_forked().is_err() {
+            return;
+        }
+        let counts = !status.is_error() && is_direct(link);
         let bytes = counts.then_some(bytes);
         (LEARNT.lock()).end(&ends, Instant::now(), bytes, on_the_way);
     });
-    Some(learning)
-}
-
-/// A transfer from which the rate of a link is learnt.
-#[derive(Debug)]
-pub struct Learning {
-    is_spoilt: Arc<AtomicBool>,
-}
-
-impl Learning {
-    /// The transfer waits for other commands, so its duration says nothing.
-    pub fn spoil(self) {
-        self.is_spoilt.store(true, Ordering::Relaxed);
-    }
 }
 
 /// The rate from one node to another, as transfers of this process have shown it.
