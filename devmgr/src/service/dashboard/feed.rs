@@ -1,8 +1,9 @@
 //! One snapshot a second for all who look, and the change since the one before.
 //!
 //! One task takes the snapshots while somebody looks. Otherwise it takes one a minute, for the last hour of the devices.
-//! Invariant: a viewer that reads slowly delays nobody. It gets a whole snapshot in place of the changes that it has
-//! missed.
+//! All viewers with the same rights share one snapshot and one encoded change. Invariants: a viewer that reads slowly
+//! delays nobody. It gets a whole snapshot in place of the changes that it has missed. Slow viewers keep a bounded amount
+//! of earlier snapshots ([`SLOW_VIEWERS`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -11,8 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway_proto::manager as pb;
 use parking_lot::Mutex;
-use serde_json::{Map, Value};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::Status;
@@ -22,7 +22,7 @@ use super::super::authentication::wall_now;
 use super::super::input::Input;
 use super::super::reading::read;
 use super::super::wire;
-use crate::dashboard::change;
+use crate::dashboard::page::{Page, Text};
 use crate::dashboard::view::{Audience, Content, Figures, KnownAt, Node, device_id, draw};
 use crate::listing::{Kind, ManagedNode, Managers};
 use crate::rates::Totals;
@@ -34,12 +34,15 @@ const EVERY: Duration = Duration::from_secs(1);
 const MANAGERS_EVERY: Duration = Duration::from_secs(5);
 /// Time for that answer before a snapshot is made without it.
 const MANAGERS_WITHIN: Duration = Duration::from_millis(200);
+/// Memory for the snapshots that slow viewers have not yet taken, in KiB.
+const SLOW_VIEWERS: u32 = 64 << 10;
 
 /// The snapshots by audience. See the module.
 pub(super) struct Feed {
     /// `None`: the source has ended, and the feed with it.
     audiences: Mutex<Option<Audiences>>,
     wake: Notify,
+    slow_viewers: Arc<Semaphore>,
 }
 
 type Audiences = HashMap<Audience, watch::Sender<Option<Arc<Published>>>>;
@@ -47,35 +50,116 @@ type Audiences = HashMap<Audience, watch::Sender<Option<Arc<Published>>>>;
 /// A snapshot for one audience.
 pub(super) struct Published {
     number: u64,
-    page: Map<String, Value>,
+    page: Arc<Page>,
     /// The change since the snapshot before, as an event. `None`: there was none.
     change: Option<Bytes>,
-    whole: OnceLock<Bytes>,
+    slow_viewers: Arc<Semaphore>,
+    /// This snapshot's part of the memory for slow viewers, once one has asked. `None`: there was not enough.
+    place: OnceLock<Option<OwnedSemaphorePermit>>,
 }
 
 impl Published {
     /// The event for a viewer that has the snapshot of this number.
-    pub(super) fn event_after(&self, has: Option<u64>) -> Bytes {
+    pub(super) fn event_after(self: &Arc<Published>, has: Option<u64>) -> Event {
         let follows = has.is_some_and(|has| has + 1 == self.number);
-        match self.change.as_ref().filter(|_| follows) {
-            Some(change) => change.clone(),
-            // Encoded once for all who need it.
-            None => self
-                .whole
-                .get_or_init(|| event("snapshot", &self.page))
-                .clone(),
+        let rest = match self.change.as_ref().filter(|_| follows) {
+            Some(change) => Rest::Text(change.clone()),
+            None => Rest::Page(Text::new(Arc::clone(&self.page)), Stage::Begin),
+        };
+        Event {
+            rest,
+            of: Some(Arc::clone(self)),
         }
     }
 
     pub(super) fn number(&self) -> u64 {
         self.number
     }
+
+    /// The memory of this snapshot, in KiB. Its rows count, although other snapshots may share them.
+    fn size(&self) -> u32 {
+        let change = self.change.as_ref().map_or(0, Bytes::len);
+        let size = (self.page.size() + change).div_ceil(1024);
+        // A snapshot beyond the limit is the only one that slow viewers keep.
+        u32::try_from(size).map_or(SLOW_VIEWERS, |size| size.min(SLOW_VIEWERS))
+    }
+}
+
+/// An event on its way to a viewer.
+pub(super) struct Event {
+    rest: Rest,
+    /// The snapshot that the event keeps in memory.
+    of: Option<Arc<Published>>,
+}
+
+enum Rest {
+    /// Bytes that all viewers share.
+    Text(Bytes),
+    Page(Text, Stage),
+}
+
+/// How much of an event was sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    Middle,
+    End,
+}
+
+impl From<Bytes> for Event {
+    fn from(text: Bytes) -> Event {
+        Event {
+            rest: Rest::Text(text),
+            of: None,
+        }
+    }
+}
+
+impl Event {
+    /// The next part, of about so many bytes. `None`: the event is complete.
+    pub(super) fn part(&mut self, bytes: usize) -> Option<Bytes> {
+        match &mut self.rest {
+            Rest::Text(text) => {
+                let part = text.split_to(text.len().min(bytes));
+                (!part.is_empty()).then_some(part)
+            }
+            Rest::Page(_, Stage::End) => None,
+            Rest::Page(page, stage) => {
+                let mut part = String::with_capacity(bytes + bytes / 8);
+                if *stage == Stage::Begin {
+                    part.push_str("event: snapshot\ndata: ");
+                }
+                *stage = Stage::Middle;
+                if !page.write(&mut part, bytes) {
+                    part.push_str("\n\n");
+                    *stage = Stage::End;
+                }
+                Some(part.into())
+            }
+        }
+    }
+
+    /// Whether a slow viewer may go on with this event, although newer snapshots exist.
+    pub(super) fn may_last(&self) -> bool {
+        let Some(of) = &self.of else {
+            return true;
+        };
+        let place = of.place.get_or_init(|| {
+            let memory = Arc::clone(&of.slow_viewers);
+            memory.try_acquire_many_owned(of.size()).ok()
+        });
+        place.is_some()
+    }
 }
 
 /// An event of a stream. JSON has no line breaks.
 pub(super) fn event(name: &str, data: &impl serde::Serialize) -> Bytes {
     let data = serde_json::to_string(data).unwrap_or_default();
-    format!("event: {name}\ndata: {data}\n\n").into()
+    event_of(name, &data)
+}
+
+fn event_of(name: &str, json: &str) -> Bytes {
+    format!("event: {name}\ndata: {json}\n\n").into()
 }
 
 impl Feed {
@@ -83,6 +167,7 @@ impl Feed {
         Feed {
             audiences: Mutex::new(Some(HashMap::new())),
             wake: Notify::new(),
+            slow_viewers: Arc::new(Semaphore::new(SLOW_VIEWERS as usize)),
         }
     }
 
@@ -119,6 +204,16 @@ impl Feed {
         let audiences = self.audiences.lock();
         let published = audiences.as_ref()?.get(audience)?;
         published.borrow().clone()
+    }
+
+    fn published(&self, number: u64, page: Page, change: Option<Bytes>) -> Arc<Published> {
+        Arc::new(Published {
+            number,
+            page: Arc::new(page),
+            change,
+            slow_viewers: Arc::clone(&self.slow_viewers),
+            place: OnceLock::new(),
+        })
     }
 
     fn publish(&self, audience: &Audience, published: Arc<Published>) {
@@ -293,16 +388,11 @@ impl State {
         self.figures.take(at, content);
         self.number += 1;
         for audience in audiences {
-            let page = draw(content, &self.figures, audience);
-            let before = feed.newest(audience);
-            let change = before.and_then(|before| change::between(&before.page, &page));
-            let published = Arc::new(Published {
-                number: self.number,
-                page,
-                change: change.map(|change| event("change", &change)),
-                whole: OnceLock::new(),
-            });
-            feed.publish(audience, published);
+            let before = feed.newest(audience).map(|before| Arc::clone(&before.page));
+            let page = draw(content, &self.figures, audience, before.as_deref());
+            let change = before.and_then(|before| page.change_since(&before));
+            let change = change.map(|change| event_of("change", &change));
+            feed.publish(audience, feed.published(self.number, page, change));
         }
     }
 }
@@ -346,6 +436,9 @@ impl Figures {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::SLICE;
     use super::*;
 
     #[test]
@@ -355,19 +448,67 @@ mod tests {
         assert_eq!(pause(Duration::from_secs(2)), Duration::from_secs(8));
     }
 
+    /// A snapshot with a table of about so many bytes.
+    fn published(feed: &Feed, number: u64, bytes: usize) -> Arc<Published> {
+        let mut page = Page::default();
+        let rows = (0..bytes / 1000).map(|row| (row.to_string(), json!("x".repeat(1000))));
+        page.put_table("leases", rows, None);
+        let change = event("change", &number);
+        feed.published(number, page, Some(change))
+    }
+
+    fn all(mut event: Event) -> Vec<Bytes> {
+        std::iter::from_fn(|| event.part(SLICE)).collect()
+    }
+
     #[test]
-    fn a_viewer_that_has_missed_a_change_gets_a_whole_snapshot() {
-        let published = Published {
-            number: 7,
-            page: Map::new(),
-            change: Some(event("change", &1)),
-            whole: OnceLock::new(),
-        };
-        assert_eq!(published.event_after(Some(6)), event("change", &1));
+    fn a_viewer_that_has_missed_a_change_gets_a_whole_snapshot_in_small_parts() {
+        let published = published(&Feed::new(), 7, 300_000);
+        assert_eq!(all(published.event_after(Some(6)))[0], event("change", &7));
         for has in [None, Some(5)] {
-            let whole = event("snapshot", &published.page);
-            assert_eq!(published.event_after(has), whole, "{has:?}");
+            let parts = all(published.event_after(has));
+            assert!(parts.iter().all(|part| part.len() < SLICE + 2_000));
+            let text = parts.concat();
+            assert_eq!(text, event("snapshot", &published.page.shown()), "{has:?}");
         }
+    }
+
+    #[test]
+    fn viewers_with_the_same_rights_share_a_snapshot_and_its_change() {
+        let published = published(&Feed::new(), 7, 300_000);
+        let mut viewers = Vec::new();
+        for _ in 0..50 {
+            let (mut change, whole) = (published.event_after(Some(6)), published.event_after(None));
+            viewers.push((change.part(SLICE).unwrap(), whole));
+        }
+        assert!(
+            viewers
+                .iter()
+                .all(|of| of.0.as_ptr() == viewers[0].0.as_ptr())
+        );
+        // The page is that of the snapshot, and of each viewer that has not yet taken it.
+        assert_eq!(Arc::strong_count(&published.page), 51);
+    }
+
+    #[test]
+    fn slow_viewers_keep_a_bounded_amount_of_snapshots() {
+        let feed = Feed::new();
+        let snapshot = |number| published(&feed, number, 10 << 20);
+        let slow: Vec<_> = (0..20)
+            .map(|number| snapshot(number).event_after(None))
+            .collect();
+        let may = slow.iter().filter(|event| event.may_last()).count();
+        assert_eq!(may, 6, "of 10 MiB each");
+        // Others of the same snapshot take no more memory.
+        let again = slow[0].of.as_ref().unwrap().event_after(None);
+        assert!(again.may_last());
+        // A comment or a refusal keeps nothing.
+        assert!(Event::from(event("over", &1)).may_last());
+        drop((slow, again));
+        assert!(snapshot(20).event_after(None).may_last());
+        let large = published(&feed, 21, 70 << 20);
+        assert!(large.event_after(None).may_last());
+        assert!(!snapshot(22).event_after(None).may_last());
     }
 
     #[test]
