@@ -125,6 +125,21 @@ fn a_daemon_that_does_not_reach_the_leader_says_so_to_a_standby() {
     assert_eq!(node, uuid);
 }
 
+/// As after a search that finds one standby only.
+#[test]
+fn a_daemon_that_knows_only_a_standby_says_so_to_it() {
+    let standby = Manager::playing(Part::StandsBy(None));
+    let daemon = Joining::start(&[standby.address]);
+    daemon.says("this device manager does not lead");
+    // Without a leader, nobody is missed.
+    assert_eq!(standby.missing(), Vec::<String>::new());
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    standby.plays(Part::StandsBy(Some(elsewhere.local_addr().unwrap())));
+    eventually("the node is named", || standby.missing().pop());
+    standby.plays(Part::Leads(5, OURS));
+    welcomed(&standby, 5, 5);
+}
+
 #[test]
 fn a_daemon_that_the_leader_refuses_does_not_ask_a_standby_for_another_leader() {
     let (leader, standby) = pair();

@@ -1,8 +1,9 @@
 //! Finds the device manager that leads, among the configured or found ones, and logs why the others do not.
 //!
-//! A single manager is not asked in advance. This module takes no part in what follows on the connection.
+//! A single manager is not asked in advance, unless it has named another leader. This module takes no part in what follows on the connection.
 //! Invariants: each new reason of a manager is logged once, and after that at most every [`REPEAT_AFTER`]. A standby
-//! learns of this node only while a manager cannot be reached and none answers as the leader.
+//! learns of this node only while none answers as the leader, and either a manager cannot be reached, or a standby names a
+//! leader that is not among the addresses.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ const AGAIN_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 const STANDBYS_ONLY: Duration = Duration::from_secs(3);
 /// The longest pause while standbys answer.
 const BETWEEN_LEADERS: Duration = Duration::from_secs(10);
+/// The longest pause while the leader may be one that the node does not reach. Standbys count a node for five seconds.
+const MISSES_LEADER: Duration = Duration::from_secs(3);
 /// Range of the pause before a manager that was not found is looked for again.
 const LOOKED_FOR_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 
@@ -54,14 +57,19 @@ pub(super) struct Search<'a> {
 enum Found {
     /// It was not reached.
     Unreachable,
+    /// It names a leader that is not among the addresses. A search may find standbys only.
+    LeaderElsewhere,
     /// It answers as a leader, though it may refuse this node. Another leader would refuse the node likewise.
     Leading,
     Other,
 }
 
 impl Found {
-    fn of(parted: &Parted) -> Found {
+    fn of(parted: &Parted, addresses: &[ManagerAddress]) -> Found {
         match parted {
+            Parted::NotLeading(status) if names_another(status, addresses) => {
+                Found::LeaderElsewhere
+            }
             Parted::Silent | Parted::NotDialled(NotDialled::Io(_) | NotDialled::TooSlow) => {
                 Found::Unreachable
             }
@@ -72,7 +80,9 @@ impl Found {
 
     /// Whether the leader may be one that the node does not reach.
     fn misses_leader(all: &[Option<Found>]) -> bool {
-        all.contains(&Some(Found::Unreachable)) && !all.contains(&Some(Found::Leading))
+        let misses =
+            |of: &Option<Found>| matches!(of, Some(Found::Unreachable | Found::LeaderElsewhere));
+        all.iter().any(misses) && !all.contains(&Some(Found::Leading))
     }
 }
 
@@ -124,8 +134,10 @@ impl<'a> Search<'a> {
             let ask = |number: usize| async move {
                 let misses_leader = || Found::misses_leader(&found.lock());
                 let reached = reach(managed, addresses, number, misses_leader).await;
-                found.lock()[number] =
-                    Some(reached.as_ref().map_or_else(Found::of, |_| Found::Leading));
+                found.lock()[number] = Some(match &reached {
+                    Ok(_) => Found::Leading,
+                    Err(parted) => Found::of(parted, addresses),
+                });
                 reached.map_err(|parted| {
                     let said = &mut said.lock()[number];
                     tell(managed, &addresses[number], said, &parted);
@@ -159,6 +171,7 @@ impl<'a> Search<'a> {
     /// The pause before the manager is looked for again. Between two leaders it is shorter.
     fn next_pause(&mut self) -> Duration {
         let most = match self.finder.search().is_answered() {
+            true if Found::misses_leader(&self.found.lock()) => MISSES_LEADER,
             true => BETWEEN_LEADERS,
             false => AGAIN_AFTER.1,
         };
@@ -176,7 +189,7 @@ impl<'a> Search<'a> {
             &parted,
         );
         if let Parted::NotLeading(_) = parted {
-            self.found.lock()[number] = Some(Found::Other);
+            self.found.lock()[number] = Some(Found::of(&parted, &self.addresses));
         }
         let not = not_leader(&self.addresses, parted);
         self.finder.refused(number, not);
@@ -212,7 +225,7 @@ async fn look(managed: &Managed, processes: &Processes) -> Vec<ManagerAddress> {
     }
 }
 
-/// Connects to a manager. If there are several, asks whether it leads. The question names this node if it misses the leader.
+/// Connects to a manager. Asks whether it leads, unless it is the only one and has not named another leader. The question names this node if it misses the leader.
 async fn reach(
     managed: &Managed,
     addresses: &[ManagerAddress],
@@ -221,7 +234,7 @@ async fn reach(
 ) -> Result<Channel, Parted> {
     let settings = &managed.0.settings;
     let channel = dial::dial(&addresses[number], settings.tls.as_ref()).await?;
-    if addresses.len() == 1 {
+    if addresses.len() == 1 && !misses_leader() {
         return Ok(channel);
     }
     let mut request = tonic::Request::new(GetManagerRequest {});
@@ -252,6 +265,12 @@ fn not_leader(addresses: &[ManagerAddress], parted: Parted) -> NotLeader<String>
     };
     let reason = parted.to_string();
     NotLeader { refusal, reason }
+}
+
+/// Whether a standby names a leader that is not among the addresses.
+fn names_another(status: &tonic::Status, addresses: &[ManagerAddress]) -> bool {
+    let named = causeway_managers::highest::leader_of(status.metadata());
+    named.is_some_and(|named| number_of(addresses, named).is_none())
 }
 
 /// The number of the manager at this address. A manager that is neither configured nor found gets no token.
@@ -287,20 +306,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_misses_the_leader_only_if_one_is_unreachable_and_none_answers_as_leader() {
+    fn a_node_misses_the_leader_if_one_is_unreachable_or_elsewhere_and_none_answers_as_leader() {
         let (away, leads, other) = (Found::Unreachable, Found::Leading, Found::Other);
         assert!(Found::misses_leader(&[Some(away), None, Some(other)]));
         assert!(!Found::misses_leader(&[Some(away), Some(leads)]));
         assert!(!Found::misses_leader(&[None, Some(other)]));
+        let elsewhere = Found::LeaderElsewhere;
+        assert!(Found::misses_leader(&[Some(elsewhere), Some(other)]));
+        assert!(!Found::misses_leader(&[Some(leads), Some(elsewhere)]));
+        let addresses = ["m1:7078", "m2:7078"].map(|text| ManagerAddress::parse(text).unwrap());
+        let found = |parted: &Parted| Found::of(parted, &addresses);
         let (answered, known) = (metadata::Term(1), metadata::Term(2));
         let lower = Parted::Disbelieved(Disbelieved::LowerTerm { answered, known });
-        assert_eq!(Found::of(&lower), leads);
-        assert_eq!(Found::of(&Parted::Silent), away);
+        assert_eq!(found(&lower), leads);
+        assert_eq!(found(&Parted::Silent), away);
         // The manager's word, and a connection that it has closed.
-        assert_eq!(
-            Found::of(&Parted::NotLeading(tonic::Status::unavailable(""))),
-            other
-        );
-        assert_eq!(Found::of(&Parted::HungUp), other);
+        let standby = |leader: Option<&str>| {
+            let mut status = tonic::Status::unavailable("");
+            if let Some(leader) = leader {
+                status
+                    .metadata_mut()
+                    .insert(metadata::LEADER, leader.parse().unwrap());
+            }
+            Parted::NotLeading(status)
+        };
+        assert_eq!(found(&standby(None)), other);
+        assert_eq!(found(&standby(Some("m2:7078"))), other);
+        assert_eq!(found(&standby(Some("m3:7078"))), elsewhere);
+        assert_eq!(found(&Parted::HungUp), other);
     }
 }
