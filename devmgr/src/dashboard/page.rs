@@ -1,7 +1,7 @@
 //! What a page shows, as rows of JSON text that snapshots share.
 //!
 //! A page has single values, and tables with a row for each lease, device or node. As trees of values, the rows would take
-//! about eight times the memory of their text. Invariants: a row that is as in the page before is the same memory. A page
+//! several times the memory of their text. Invariants: a row that is as in the page before is the same memory. A page
 //! contains no `null`, so the change from one page to another, applied to the first, gives the second (RFC 7396).
 
 use std::cmp::Ordering;
