@@ -3,16 +3,16 @@
 //! One task takes the snapshots while somebody looks. Otherwise it takes one a minute, for the last hour of the devices.
 //! All viewers with the same rights share one snapshot and one encoded change. Invariants: a viewer that reads slowly
 //! delays nobody. It gets a whole snapshot in place of the changes that it has missed. Slow viewers keep a bounded amount
-//! of earlier snapshots ([`SLOW_VIEWERS`]).
+//! of earlier snapshots and changes ([`Memory`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use causeway_proto::manager as pb;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::Status;
@@ -25,6 +25,7 @@ use super::super::wire;
 use crate::dashboard::page::{Page, Text};
 use crate::dashboard::view::{Audience, Content, Figures, KnownAt, Node, device_id, draw};
 use crate::listing::{Kind, ManagedNode, Managers};
+use crate::policy::UserName;
 use crate::rates::Totals;
 use crate::time::Wall;
 
@@ -34,15 +35,17 @@ const EVERY: Duration = Duration::from_secs(1);
 const MANAGERS_EVERY: Duration = Duration::from_secs(5);
 /// Time for that answer before a snapshot is made without it.
 const MANAGERS_WITHIN: Duration = Duration::from_millis(200);
-/// Memory for the snapshots that slow viewers have not yet taken, in KiB.
-const SLOW_VIEWERS: u32 = 64 << 10;
+/// Memory for what slow viewers have not yet taken, in bytes.
+const SLOW_VIEWERS: usize = 64 << 20;
+/// One user's part of it. A user can always have one snapshot.
+const ONE_USER: usize = 4;
 
 /// The snapshots by audience. See the module.
 pub(super) struct Feed {
     /// `None`: the source has ended, and the feed with it.
     audiences: Mutex<Option<Audiences>>,
     wake: Notify,
-    slow_viewers: Arc<Semaphore>,
+    memory: Arc<Memory>,
 }
 
 type Audiences = HashMap<Audience, watch::Sender<Option<Arc<Published>>>>;
@@ -50,46 +53,100 @@ type Audiences = HashMap<Audience, watch::Sender<Option<Arc<Published>>>>;
 /// A snapshot for one audience.
 pub(super) struct Published {
     number: u64,
-    page: Arc<Page>,
+    page: (Arc<Page>, Arc<Place>),
     /// The change since the snapshot before, as an event. `None`: there was none.
-    change: Option<Bytes>,
-    slow_viewers: Arc<Semaphore>,
-    /// This snapshot's part of the memory for slow viewers, once one has asked. `None`: there was not enough.
-    place: OnceLock<Option<OwnedSemaphorePermit>>,
+    change: Option<(Bytes, Arc<Place>)>,
+}
+
+/// The memory for what slow viewers have not yet taken: what each user takes of it. `None`: users are not known.
+struct Memory {
+    bytes: usize,
+    taken: Mutex<HashMap<Option<UserName>, usize>>,
+}
+
+/// A snapshot's or a change's part of the memory for slow viewers. Its rows count, although others may share them.
+struct Place {
+    memory: Arc<Memory>,
+    bytes: usize,
+    /// The first user who has needed it, and for whom it counts.
+    taken: Mutex<Option<Option<UserName>>>,
+}
+
+impl Memory {
+    fn place(self: &Arc<Memory>, bytes: usize) -> Arc<Place> {
+        Arc::new(Place {
+            memory: Arc::clone(self),
+            // What is beyond the limit is the only thing that slow viewers keep.
+            bytes: bytes.min(self.bytes),
+            taken: Mutex::default(),
+        })
+    }
+}
+
+impl Place {
+    /// Takes the place for a slow viewer, unless another one has. Returns whether it is taken.
+    fn take(&self, user: Option<&UserName>) -> bool {
+        let mut place = self.taken.lock();
+        if place.is_some() {
+            return true;
+        }
+        let mut taken = self.memory.taken.lock();
+        let all: usize = taken.values().sum();
+        let own = taken.get(&user.cloned()).copied().unwrap_or_default();
+        let is_too_much =
+            user.is_some() && own > 0 && own + self.bytes > self.memory.bytes / ONE_USER;
+        if is_too_much || all + self.bytes > self.memory.bytes {
+            return false;
+        }
+        taken.insert(user.cloned(), own + self.bytes);
+        *place = Some(user.cloned());
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(user) = self.taken.get_mut().take() else {
+            return;
+        };
+        let mut taken = self.memory.taken.lock();
+        if let Some(own) = taken.get_mut(&user) {
+            *own -= self.bytes;
+            if *own == 0 {
+                taken.remove(&user);
+            }
+        }
+    }
 }
 
 impl Published {
     /// The event for a viewer that has the snapshot of this number.
-    pub(super) fn event_after(self: &Arc<Published>, has: Option<u64>) -> Event {
+    pub(super) fn event_after(&self, has: Option<u64>) -> Event {
         let follows = has.is_some_and(|has| has + 1 == self.number);
-        let rest = match self.change.as_ref().filter(|_| follows) {
-            Some(change) => Rest::Text(change.clone()),
-            None => Rest::Page(Text::new(Arc::clone(&self.page)), Stage::Begin),
+        let (rest, place) = match self.change.as_ref().filter(|_| follows) {
+            Some((change, place)) => (Rest::Text(change.clone()), place),
+            None => {
+                let (page, place) = &self.page;
+                let text = Text::new(Arc::clone(page));
+                (Rest::Page(text, Stage::Begin), place)
+            }
         };
         Event {
             rest,
-            of: Some(Arc::clone(self)),
+            place: Some(Arc::clone(place)),
         }
     }
 
     pub(super) fn number(&self) -> u64 {
         self.number
     }
-
-    /// The memory of this snapshot, in KiB. Its rows count, although other snapshots may share them.
-    fn size(&self) -> u32 {
-        let change = self.change.as_ref().map_or(0, Bytes::len);
-        let size = (self.page.size() + change).div_ceil(1024);
-        // A snapshot beyond the limit is the only one that slow viewers keep.
-        u32::try_from(size).map_or(SLOW_VIEWERS, |size| size.min(SLOW_VIEWERS))
-    }
 }
 
 /// An event on its way to a viewer.
 pub(super) struct Event {
     rest: Rest,
-    /// The snapshot that the event keeps in memory.
-    of: Option<Arc<Published>>,
+    /// The place of the snapshot or the change that the event keeps in memory.
+    place: Option<Arc<Place>>,
 }
 
 enum Rest {
@@ -110,7 +167,7 @@ impl From<Bytes> for Event {
     fn from(text: Bytes) -> Event {
         Event {
             rest: Rest::Text(text),
-            of: None,
+            place: None,
         }
     }
 }
@@ -139,16 +196,9 @@ impl Event {
         }
     }
 
-    /// Whether a slow viewer may go on with this event, although newer snapshots exist.
-    pub(super) fn may_last(&self) -> bool {
-        let Some(of) = &self.of else {
-            return true;
-        };
-        let place = of.place.get_or_init(|| {
-            let memory = Arc::clone(&of.slow_viewers);
-            memory.try_acquire_many_owned(of.size()).ok()
-        });
-        place.is_some()
+    /// Whether a slow viewer may go on with this event, although newer snapshots exist. `None`: users are not known.
+    pub(super) fn may_last(&self, user: Option<&UserName>) -> bool {
+        self.place.as_ref().is_none_or(|place| place.take(user))
     }
 }
 
@@ -164,10 +214,17 @@ fn event_of(name: &str, json: &str) -> Bytes {
 
 impl Feed {
     pub(super) fn new() -> Feed {
+        Feed::with_memory(SLOW_VIEWERS)
+    }
+
+    fn with_memory(bytes: usize) -> Feed {
         Feed {
             audiences: Mutex::new(Some(HashMap::new())),
             wake: Notify::new(),
-            slow_viewers: Arc::new(Semaphore::new(SLOW_VIEWERS as usize)),
+            memory: Arc::new(Memory {
+                bytes,
+                taken: Mutex::default(),
+            }),
         }
     }
 
@@ -207,12 +264,14 @@ impl Feed {
     }
 
     fn published(&self, number: u64, page: Page, change: Option<Bytes>) -> Arc<Published> {
+        let place = self.memory.place(page.size());
         Arc::new(Published {
             number,
-            page: Arc::new(page),
-            change,
-            slow_viewers: Arc::clone(&self.slow_viewers),
-            place: OnceLock::new(),
+            page: (Arc::new(page), place),
+            change: change.map(|change| {
+                let place = self.memory.place(change.len());
+                (change, place)
+            }),
         })
     }
 
@@ -388,7 +447,9 @@ impl State {
         self.figures.take(at, content);
         self.number += 1;
         for audience in audiences {
-            let before = feed.newest(audience).map(|before| Arc::clone(&before.page));
+            let before = feed
+                .newest(audience)
+                .map(|before| Arc::clone(&before.page.0));
             let page = draw(content, &self.figures, audience, before.as_deref());
             let change = before.and_then(|before| page.change_since(&before));
             let change = change.map(|change| event_of("change", &change));
@@ -469,7 +530,11 @@ mod tests {
             let parts = all(published.event_after(has));
             assert!(parts.iter().all(|part| part.len() < SLICE + 2_000));
             let text = parts.concat();
-            assert_eq!(text, event("snapshot", &published.page.shown()), "{has:?}");
+            assert_eq!(
+                text,
+                event("snapshot", &published.page.0.shown()),
+                "{has:?}"
+            );
         }
     }
 
@@ -487,28 +552,61 @@ mod tests {
                 .all(|of| of.0.as_ptr() == viewers[0].0.as_ptr())
         );
         // The page is that of the snapshot, and of each viewer that has not yet taken it.
-        assert_eq!(Arc::strong_count(&published.page), 51);
+        assert_eq!(Arc::strong_count(&published.page.0), 51);
     }
 
     #[test]
     fn slow_viewers_keep_a_bounded_amount_of_snapshots() {
-        let feed = Feed::new();
-        let snapshot = |number| published(&feed, number, 10 << 20);
-        let slow: Vec<_> = (0..20)
-            .map(|number| snapshot(number).event_after(None))
-            .collect();
-        let may = slow.iter().filter(|event| event.may_last()).count();
-        assert_eq!(may, 6, "of 10 MiB each");
-        // Others of the same snapshot take no more memory.
-        let again = slow[0].of.as_ref().unwrap().event_after(None);
-        assert!(again.may_last());
+        // Each snapshot has 10 KB of text.
+        let feed = Feed::with_memory(66_000);
+        let snapshot = |number| published(&feed, number, 10_000);
+        let events = (0..20).map(|number| snapshot(number).event_after(None));
+        let (lasting, others): (Vec<_>, Vec<_>) = events.partition(|event| event.may_last(None));
+        assert_eq!((lasting.len(), others.len()), (6, 14));
         // A comment or a refusal keeps nothing.
-        assert!(Event::from(event("over", &1)).may_last());
-        drop((slow, again));
-        assert!(snapshot(20).event_after(None).may_last());
-        let large = published(&feed, 21, 70 << 20);
-        assert!(large.event_after(None).may_last());
-        assert!(!snapshot(22).event_after(None).may_last());
+        assert!(Event::from(event("over", &1)).may_last(None));
+        // There is room again for the same snapshot.
+        drop(lasting);
+        assert!(others[0].may_last(None));
+        drop(others);
+        let large = published(&feed, 21, 100_000).event_after(None);
+        assert!(large.may_last(None));
+        assert!(!snapshot(22).event_after(None).may_last(None));
+    }
+
+    #[test]
+    fn viewers_of_one_snapshot_share_its_place_and_a_change_takes_its_own() {
+        let feed = Feed::with_memory(11_000);
+        let first = published(&feed, 1, 10_000);
+        let events = [first.event_after(None), first.event_after(None)];
+        assert!(events.iter().all(|event| event.may_last(None)));
+        let second = published(&feed, 2, 10_000);
+        let whole = second.event_after(None);
+        assert!(!whole.may_last(None));
+        assert!(second.event_after(Some(1)).may_last(None));
+        let page = Arc::downgrade(&second.page.0);
+        let change = second.event_after(Some(1));
+        drop((second, whole));
+        assert!(page.upgrade().is_none(), "a change keeps no page");
+        drop(change);
+    }
+
+    #[test]
+    fn one_user_leaves_room_for_others() {
+        let feed = Feed::with_memory(88_000);
+        let [ann, bob, eve] = ["ann", "bob", "eve"].map(|name| UserName(name.into()));
+        let events: Vec<_> = (0..10)
+            .map(|number| published(&feed, number, 10_000).event_after(None))
+            .collect();
+        let lasting = |user| events.iter().filter(|of| of.may_last(Some(user))).count();
+        assert_eq!(lasting(&ann), 2);
+        // Bob's viewers share ann's two.
+        assert_eq!(lasting(&bob), 4);
+        // A user can always have one, if there is room.
+        let large = published(&feed, 10, 40_000).event_after(None);
+        assert!(large.may_last(Some(&eve)));
+        let more = published(&feed, 11, 1_000).event_after(None);
+        assert!(!more.may_last(Some(&eve)));
     }
 
     #[test]

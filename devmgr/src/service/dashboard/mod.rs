@@ -462,7 +462,7 @@ impl Viewer {
             }
             let event = published.event_after(has);
             has = Some(published.number());
-            // A slow viewer keeps nothing but the event.
+            // A slow viewer keeps the page or the change, and not both.
             drop(published);
             if self.say(event).await.is_none() {
                 return;
@@ -471,16 +471,20 @@ impl Viewer {
     }
 
     /// Sends an event, and waits for a slow viewer, who misses the snapshots of this time. `None`: the viewer has left,
-    /// takes too long, or may not see the rest. It also takes too long if other slow viewers keep too many snapshots.
+    /// takes too long, or may not see the rest. It also takes too long if slow viewers keep too much (see [`feed`]).
     async fn say(&self, mut event: Event) -> Option<()> {
+        let authenticates = self.authenticator.authenticates();
+        let user = authenticates.then_some(&self.caller.user);
         let begun = tokio::time::Instant::now();
         let mut next = event.part(SLICE);
         while let Some(part) = next {
             let mut sent = pin!(self.send.send(Ok(part)));
             match tokio::time::timeout_at(begun + SLOW_AFTER, &mut sent).await {
                 Ok(sent) => sent.ok()?,
-                Err(_) if !event.may_last() => {
-                    tracing::debug!("a slow viewer's stream ends: others keep too many snapshots");
+                Err(_) if !event.may_last(user) => {
+                    tracing::debug!(
+                        "a slow viewer's stream ends: slow viewers keep too many snapshots"
+                    );
                     return None;
                 }
                 Err(_) => {
