@@ -11,7 +11,8 @@
 //! rows of all.
 //!
 //! A limit: a manager that lasts less than [`late`] and that time (25 to 30 s of a lease of 60 s) stores no first silence.
-//! While all managers last less than that, a lease that nobody renews stays.
+//! While all managers last less than that, a lease that nobody renews stays. A manager that takes a stored silence over adds
+//! to it after a [`step`] and that time (5 to 10 s) at the earliest.
 //!
 //! Pure; `grants` uses it. Invariants: a stored silence is deleted before its holder hears that the lease was renewed. A
 //! lease ends by silence only if managers have served for the lease's whole time without a word, and the present one for
