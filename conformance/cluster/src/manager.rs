@@ -85,7 +85,7 @@ impl Manager {
     /// # Errors
     /// [`Error`] if the files cannot be made or the manager does not start.
     pub fn start_at(address: IpAddr, program: &Path, settings: &str) -> Result<Manager, Error> {
-        Manager::start_all(address, program, settings, 1)
+        Manager::start_several_at(address, program, settings, 1)
     }
 
     /// Starts several managers over one member of etcd, on free loopback ports. `settings` are added to
@@ -94,10 +94,14 @@ impl Manager {
     /// # Errors
     /// [`Error`] if the files cannot be made, or etcd or a manager does not start.
     pub fn start_several(program: &Path, settings: &str, count: usize) -> Result<Manager, Error> {
-        Manager::start_all(Ipv4Addr::LOCALHOST.into(), program, settings, count)
+        Manager::start_several_at(Ipv4Addr::LOCALHOST.into(), program, settings, count)
     }
 
-    fn start_all(
+    /// Starts several managers, or one without etcd, at another address, as [`Manager::start_at`] does.
+    ///
+    /// # Errors
+    /// [`Error`] if the files cannot be made, or etcd or a manager does not start.
+    pub fn start_several_at(
         address: IpAddr,
         program: &Path,
         settings: &str,

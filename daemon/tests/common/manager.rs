@@ -35,8 +35,8 @@ pub struct Manager {
     pub key: LeaseKey,
     joined: Receiver<Node>,
     part: Arc<Mutex<Part>>,
-    /// Nodes that do not reach the leader, as they say.
-    missing: Arc<Mutex<Vec<String>>>,
+    /// The questions whether this manager leads, each with the node that does not reach the leader, as it says.
+    questions: Arc<Mutex<Vec<Option<String>>>>,
 }
 
 /// What a manager that shares its store with others does.
@@ -64,12 +64,16 @@ impl Manager {
 
     /// Starts a manager that shares its store with others.
     pub fn playing(part: Part) -> Manager {
+        Manager::playing_at("127.0.0.1:0".parse().unwrap(), part)
+    }
+
+    pub fn playing_at(address: SocketAddr, part: Part) -> Manager {
         let (joins, joined) = channel();
         let part = Arc::new(Mutex::new(part));
         let played = Arc::clone(&part);
-        let missing = Arc::default();
-        let named = Arc::clone(&missing);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let questions = Arc::default();
+        let asked = Arc::clone(&questions);
+        let listener = std::net::TcpListener::bind(address).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -77,7 +81,7 @@ impl Manager {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let services = Services::default()
                     .with(NodesServer::new(Service(joins, Arc::clone(&played))))
-                    .with(Admin(played, named));
+                    .with(Admin(played, asked));
                 tonic::transport::Server::builder()
                     .serve_with_incoming(services, TcpListenerStream::new(listener))
                     .await
@@ -89,13 +93,24 @@ impl Manager {
             key: LeaseKey::generate().unwrap(),
             joined,
             part,
-            missing,
+            questions,
         }
     }
 
     /// Returns the nodes that have said that they do not reach the leader.
     pub fn missing(&self) -> Vec<String> {
-        self.missing.lock().unwrap().clone()
+        self.questions
+            .lock()
+            .unwrap()
+            .iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    /// Returns how many times this manager was asked whether it leads.
+    pub fn asked(&self) -> usize {
+        self.questions.lock().unwrap().len()
     }
 
     pub fn plays(&self, part: Part) {
@@ -284,7 +299,7 @@ fn judge(part: &Mutex<Part>) -> Result<MetadataMap, Status> {
 
 /// The service `Admin`, of which only the question who leads is asked. A leader refuses it.
 #[derive(Clone)]
-struct Admin(Arc<Mutex<Part>>, Arc<Mutex<Vec<String>>>);
+struct Admin(Arc<Mutex<Part>>, Arc<Mutex<Vec<Option<String>>>>);
 
 impl NamedService for Admin {
     const NAME: &'static str = "causeway.manager.v1.Admin";
@@ -300,10 +315,9 @@ impl tonic::codegen::Service<http::Request<Body>> for Admin {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        if let Some(node) = request.headers().get(NODE) {
-            let node = node.to_str().unwrap().to_owned();
-            self.1.lock().unwrap().push(node);
-        }
+        let node = request.headers().get(NODE);
+        let node = node.map(|node| node.to_str().unwrap().to_owned());
+        self.1.lock().unwrap().push(node);
         let refused = |metadata| {
             Status::with_metadata(Code::Unauthenticated, "a token is required", metadata)
         };

@@ -125,6 +125,41 @@ fn a_daemon_that_does_not_reach_the_leader_says_so_to_a_standby() {
     assert_eq!(node, uuid);
 }
 
+/// As after a search that finds one standby only.
+#[test]
+fn a_daemon_that_knows_only_a_standby_says_so_to_it() {
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    let leader = Some(elsewhere.local_addr().unwrap());
+    let standby = Manager::playing(Part::StandsBy(leader));
+    let _daemon = Joining::start(&[standby.address]);
+    eventually("the node is named", || standby.missing().pop());
+    standby.plays(Part::Leads(5, OURS));
+    welcomed(&standby, 5, 5);
+}
+
+#[test]
+fn a_daemon_misses_no_leader_while_there_is_none() {
+    let standbys = [(); 2].map(|()| Manager::playing(Part::StandsBy(None)));
+    let _daemon = Joining::start(&standbys.each_ref().map(|of| of.address));
+    for standby in &standbys {
+        // The first question names nobody.
+        eventually("more questions", || (standby.asked() > 3).then_some(()));
+        assert_eq!(standby.missing(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_single_manager_that_was_away_is_not_asked_in_advance() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = gone.local_addr().unwrap();
+    drop(gone);
+    let daemon = Joining::start(&[address]);
+    daemon.says("cannot join the device manager");
+    let leader = Manager::playing_at(address, Part::Leads(5, OURS));
+    let _node = leader.joined();
+    assert_eq!(leader.asked(), 0);
+}
+
 #[test]
 fn a_daemon_that_the_leader_refuses_does_not_ask_a_standby_for_another_leader() {
     let (leader, standby) = pair();

@@ -1,6 +1,6 @@
-//! From two snapshots to the change between them, in the form of RFC 7396 (JSON Merge Patch).
+//! From two JSON objects to the change between them, in the form of RFC 7396 (JSON Merge Patch).
 //!
-//! In that form, `null` removes a key. Invariant: snapshots contain no `null`, so the change from one to another, applied
+//! In that form, `null` removes a key. Invariant: the objects contain no `null`, so the change from one to another, applied
 //! to the first, gives the second.
 
 use serde_json::{Map, Value};
@@ -18,11 +18,16 @@ pub(crate) fn without_nulls(value: &mut Value) {
 }
 
 /// The change from one object to another. `None`: they are equal.
-pub(crate) fn between(old: &Map<String, Value>, new: &Map<String, Value>) -> Option<Value> {
+pub(crate) fn between(
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+) -> Option<Map<String, Value>> {
     let mut change = Map::new();
     for (key, value) in new {
         let changed = match (old.get(key), value) {
-            (Some(Value::Object(before)), Value::Object(now)) => between(before, now),
+            (Some(Value::Object(before)), Value::Object(now)) => {
+                between(before, now).map(Value::Object)
+            }
             (Some(before), now) if before == now => None,
             _ => Some(value.clone()),
         };
@@ -30,17 +35,17 @@ pub(crate) fn between(old: &Map<String, Value>, new: &Map<String, Value>) -> Opt
     }
     let gone = old.keys().filter(|key| !new.contains_key(*key));
     change.extend(gone.map(|key| (key.clone(), Value::Null)));
-    (!change.is_empty()).then_some(Value::Object(change))
+    (!change.is_empty()).then_some(change)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// Applies a change as the page does, and as RFC 7396 says.
-    fn apply(target: &mut Value, change: &Value) {
+    pub(in super::super) fn apply(target: &mut Value, change: &Value) {
         let Value::Object(change) = change else {
             *target = change.clone();
             return;
@@ -58,7 +63,7 @@ mod tests {
         }
     }
 
-    fn values() -> impl Strategy<Value = Value> {
+    pub(in super::super) fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             any::<bool>().prop_map(Value::from),
             (0..3_u64).prop_map(Value::from),
@@ -92,8 +97,8 @@ mod tests {
             let change = between(&old, &new);
             prop_assert_eq!(change.is_none(), old == new);
             let mut page = Value::Object(old);
-            if let Some(change) = &change {
-                apply(&mut page, change);
+            if let Some(change) = change {
+                apply(&mut page, &Value::Object(change));
             }
             prop_assert_eq!(page, Value::Object(new));
         }
@@ -105,7 +110,7 @@ mod tests {
         let old = of(r#"{"now": 1, "leases": {"a": {"user": "ann", "age": 1}, "b": {"age": 2}}}"#);
         let new = of(r#"{"now": 2, "leases": {"a": {"user": "ann", "age": 3}}}"#);
         let expected = of(r#"{"now": 2, "leases": {"a": {"age": 3}, "b": null}}"#);
-        assert_eq!(between(&old, &new), Some(Value::Object(expected)));
+        assert_eq!(between(&old, &new), Some(expected));
         assert_eq!(between(&new, &new), None);
     }
 }

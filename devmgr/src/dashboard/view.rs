@@ -1,4 +1,4 @@
-//! From listings to the JSON object that a page shows.
+//! From listings to the rows that a page shows.
 //!
 //! The keys of rows are those of `--json` of the tool. Times are absolute, so that a row changes only when something
 //! happens. Invariant: a user who sees only what is their own gets nothing that names another user, and no node.
@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::change::without_nulls;
 use super::hour::Hour;
+use super::page::Page;
 use crate::listing::{Kind, Lease, ManagedDevice, ManagedNode, Managers, Queue, Waiting};
 use crate::policy::UserName;
 use crate::rates::Rates;
@@ -89,40 +90,41 @@ pub(crate) fn device_id(node: &str, device: &ManagedDevice) -> String {
     format!("{node}/{}.{}", device.platform, device.device)
 }
 
-/// What this audience sees.
+/// What this audience sees. The page `before` was drawn for the same audience.
 pub(crate) fn draw(
     content: &Content,
     figures: &Figures,
     audience: &Audience,
-) -> Map<String, Value> {
+    before: Option<&Page>,
+) -> Page {
     let now = content.now;
     let leases = content.leases.iter().filter(|of| audience.sees(&of.user));
     let leases = leases.map(|of| (of.lease.clone(), lease(of, now)));
     let requests = content.queue.requests.iter();
     let requests = requests.filter(|of| audience.sees(&of.user));
     let requests = requests.map(|of| (of.lease.clone(), request(of, now)));
-    let mut page = Map::new();
-    let mut put = |name: &str, value| page.insert(name.to_owned(), value);
-    put("now", json!(now.0));
-    put("leases", Value::Object(leases.collect()));
-    put("queue", Value::Object(requests.collect()));
-    put("waiting", json!(content.queue.waiting));
+    let mut page = Page::default();
+    page.put("now", json!(now.0));
+    page.put("waiting", json!(content.queue.waiting));
+    page.put_table("leases", leases, before);
+    page.put_table("queue", requests, before);
     if audience.sees_kinds() {
         let kinds = content.kinds.iter();
         let kinds = kinds.map(|of| {
             let id = format!("{} {} {}", of.kind, of.name, of.memory_bytes);
             (id, row(of))
         });
-        put("kinds", Value::Object(kinds.collect()));
+        page.put_table("kinds", kinds, before);
     }
     if let Audience::All { managers } = audience {
         let nodes = content.nodes.iter();
         let nodes = nodes.map(|of| (of.of.node.clone(), node(of, figures)));
-        put("nodes", Value::Object(nodes.collect()));
-        put("devices", Value::Object(devices(content, figures)));
+        page.put_table("nodes", nodes, before);
+        let who = users(&content.leases);
+        page.put_table("devices", devices(content, figures, &who), before);
         let known = content.managers.as_ref().filter(|_| *managers);
         if let Some(known) = known {
-            put("managers", managers_of(known));
+            page.put("managers", managers_of(known));
         }
     }
     page
@@ -180,29 +182,38 @@ fn node(of: &Node, figures: &Figures) -> Value {
     row
 }
 
-fn devices(content: &Content, figures: &Figures) -> Map<String, Value> {
-    let who = users(&content.leases);
-    let mut rows = Map::new();
-    for Node { of: node, devices } in &content.nodes {
-        for device in devices {
-            let id = device_id(&node.node, device);
-            let mut row = row(device);
-            if let Some(row) = row.as_object_mut() {
-                row.insert("node".to_owned(), json!(node.node));
-                row.insert("node_name".to_owned(), json!(node.name));
-                row.insert("users".to_owned(), json!(who.get(&id)));
-                row.insert("busy_percent".to_owned(), json!(busy(figures, &id)));
-                row.insert("hour".to_owned(), json!(figures.hour.of(&id)));
-                if let Some(Value::Object(usage)) = row.get_mut("use") {
-                    // A total says nothing to a reader, and changes with each heartbeat.
-                    usage.remove("busy_ms");
-                }
-            }
-            without_nulls(&mut row);
-            rows.insert(id, row);
+fn devices<'a>(
+    content: &'a Content,
+    figures: &'a Figures,
+    who: &'a BTreeMap<String, Vec<&'a str>>,
+) -> impl Iterator<Item = (String, Value)> + 'a {
+    content.nodes.iter().flat_map(move |of| {
+        let rows = of.devices.iter();
+        rows.map(move |device| device_row(&of.of, device, figures, who))
+    })
+}
+
+fn device_row(
+    node: &ManagedNode,
+    device: &ManagedDevice,
+    figures: &Figures,
+    who: &BTreeMap<String, Vec<&str>>,
+) -> (String, Value) {
+    let id = device_id(&node.node, device);
+    let mut row = row(device);
+    if let Some(row) = row.as_object_mut() {
+        row.insert("node".to_owned(), json!(node.node));
+        row.insert("node_name".to_owned(), json!(node.name));
+        row.insert("users".to_owned(), json!(who.get(&id)));
+        row.insert("busy_percent".to_owned(), json!(busy(figures, &id)));
+        row.insert("hour".to_owned(), json!(figures.hour.of(&id)));
+        if let Some(Value::Object(usage)) = row.get_mut("use") {
+            // A total says nothing to a reader, and changes with each heartbeat.
+            usage.remove("busy_ms");
         }
     }
-    rows
+    without_nulls(&mut row);
+    (id, row)
 }
 
 /// Part of the last seconds in which a device was busy, in percent.
@@ -340,14 +351,13 @@ mod tests {
         }
     }
 
+    fn shown(audience: &Audience) -> Value {
+        Arc::new(draw(&content(), &Figures::default(), audience, None)).shown()
+    }
+
     #[test]
     fn times_are_absolute_and_a_device_names_its_users() {
-        let page = draw(
-            &content(),
-            &Figures::default(),
-            &Audience::All { managers: true },
-        );
-        let page = Value::Object(page);
+        let page = shown(&Audience::All { managers: true });
         let ann = &page["leases"]["02".repeat(16)];
         assert_eq!(ann["since_unix_ms"], 95_000);
         assert_eq!(ann["until_unix_ms"], 102_000);
@@ -360,9 +370,7 @@ mod tests {
 
     #[test]
     fn a_user_gets_nothing_that_names_another_or_a_node() {
-        let (content, figures) = (content(), Figures::default());
-        let own = Audience::Own("ann".into());
-        let page = Value::Object(draw(&content, &figures, &own));
+        let page = shown(&Audience::Own("ann".into()));
         let text = page.to_string();
         assert!(text.contains("ann") && !text.contains("bob"), "{text}");
         for name in ["nodes", "devices", "managers"] {
@@ -371,10 +379,9 @@ mod tests {
         assert_eq!(page["waiting"], 1);
         assert_eq!(page["queue"], json!({}));
         assert_eq!(page["kinds"].as_object().unwrap().len(), 1);
-        let visible = Audience::All { managers: false };
-        let page = draw(&content, &figures, &visible);
-        assert!(page.contains_key("nodes") && !page.contains_key("managers"));
-        assert!(!page.contains_key("kinds"), "the nodes say more");
+        let page = shown(&Audience::All { managers: false });
+        assert!(page.get("nodes").is_some() && page.get("managers").is_none());
+        assert!(page.get("kinds").is_none(), "the nodes say more");
     }
 
     #[test]
@@ -403,11 +410,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_left_out() {
-        let page = draw(
-            &content(),
-            &Figures::default(),
-            &Audience::All { managers: true },
-        );
+        let page = shown(&Audience::All { managers: true });
         fn nulls(value: &Value) -> usize {
             match value {
                 Value::Null => 1,
@@ -416,6 +419,6 @@ mod tests {
                 _ => 0,
             }
         }
-        assert_eq!(nulls(&Value::Object(page)), 0);
+        assert_eq!(nulls(&page), 0);
     }
 }

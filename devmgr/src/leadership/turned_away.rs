@@ -12,8 +12,10 @@ use std::collections::HashMap;
 
 use crate::time::{Span, Time};
 
-/// How long a node counts after its last question. It asks again after a second.
-const COUNTS_FOR: Span = Span::seconds(5);
+/// How long a node counts after its last question. A node that finds managers by their name asks again after 17 s at most:
+/// a pause (10 s), a search (1 s), a question that nobody answers (5 s), and the pause between two questions. Others ask
+/// again after a second.
+const COUNTS_FOR: Span = Span::seconds(20);
 /// Nodes that are counted at most, because anybody can claim to be a node.
 const MOST: usize = 16_384;
 /// Shortest pause between two changes of the published count.
@@ -21,7 +23,7 @@ const PUBLISHED_EVERY: Span = Span::seconds(1);
 /// Time that nodes have to find a new leader.
 const SETTLES: Span = Span::seconds(10);
 /// For how long most nodes must be missing. Longer than [`COUNTS_FOR`], so that nodes count no more which have joined.
-const LASTS: Span = Span::seconds(6);
+const LASTS: Span = Span::seconds(22);
 /// For how long no other manager steps aside for this reason, at first. etcd keeps the mark for that time.
 pub const QUIET: Span = Span::seconds(300);
 /// The longest such time.
@@ -163,8 +165,8 @@ mod tests {
             }
         }
         assert_eq!(away.published(Time(3_000)), 10);
-        assert_eq!(away.published(Time(7_999)), 10);
-        assert_eq!(away.published(Time(8_000)), 0);
+        assert_eq!(away.published(Time(22_999)), 10);
+        assert_eq!(away.published(Time(23_000)), 0);
     }
 
     #[test]
@@ -178,8 +180,8 @@ mod tests {
         assert_eq!(away.forgot_at, Time(1_000));
         away.note(Time(1_999), node(MOST as u32));
         assert_eq!(away.forgot_at, Time(1_000));
-        away.note(Time(7_000), node(7));
-        assert_eq!(away.published(Time(7_000)), 1);
+        away.note(Time(22_000), node(7));
+        assert_eq!(away.published(Time(22_000)), 1);
     }
 
     #[test]
@@ -196,8 +198,8 @@ mod tests {
         note(&mut away, 3_000, 210);
         assert_eq!(away.published(Time(3_000)), 200);
         // What is published is never more than there are.
-        note(&mut away, 6_000, 190);
-        assert_eq!(away.published(Time(8_000)), 190);
+        note(&mut away, 21_000, 190);
+        assert_eq!(away.published(Time(23_000)), 190);
     }
 
     #[test]
@@ -216,7 +218,7 @@ mod tests {
 
     /// What is seen of one moment.
     fn sight() -> impl Strategy<Value = (u64, u32, u32, u32)> {
-        (500..4_000u64, 0..6u32, 0..6u32, 0..6u32)
+        (500..12_000u64, 0..6u32, 0..6u32, 0..6u32)
     }
 
     proptest! {
@@ -255,9 +257,9 @@ mod tests {
         fn a_leader_that_most_nodes_do_not_reach_steps_aside(connected in 0..4u32, more in 1..4u32) {
             let mut aside = StepsAside::new(Time(0));
             let reached = Reached { connected, lost: connected + more };
-            let looks = (0..12u64).map(|look| Time(look * 2_000));
+            let looks = (0..20u64).map(|look| Time(look * 2_000));
             let wants: Vec<_> = looks.filter(|now| aside.look(*now, reached, connected + more)).collect();
-            prop_assert_eq!(wants, vec![Time(16_000)]);
+            prop_assert_eq!(wants, vec![Time(32_000)]);
             let mut aside = StepsAside::new(Time(0));
             let mut looks = (0..12u64).map(|look| Time(look * 2_000));
             // The standbys do not reach them either.

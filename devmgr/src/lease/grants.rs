@@ -385,7 +385,7 @@ impl Manager {
     pub(super) fn silence_due(&self, holding: &Holding) -> Option<Time> {
         // A reservation lasts for a few seconds only, and a new manager gives them again.
         let counts = matches!(holding.phase, Phase::Active { .. } | Phase::Lapsed { .. });
-        let due = holding.silence.due(&self.policy.timing);
+        let due = holding.silence.due(&self.policy.timing, holding.epoch);
         due.filter(|_| counts)
     }
 

@@ -153,7 +153,7 @@ impl Manager {
             queued: None,
             phase: match row.confirmed {
                 true => Phase::Active {
-                    until: silence.until(timing),
+                    until: silence.until(timing, row.epoch),
                 },
                 false => Phase::Reserved {
                     until: self.now.after(timing.reservation),

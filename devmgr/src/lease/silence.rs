@@ -6,13 +6,19 @@
 //! A holder that lives renews within that time: it knows nothing of the change, but its last renewal has failed or is long
 //! ago.
 //!
-//! A limit: a manager that lasts less than [`late`] (25 s of a lease of 60 s) stores no first silence. While all managers
-//! last less than that, a lease that nobody renews stays.
+//! Thousands of holders can become silent in one moment: their network breaks, or a new manager takes over. So what is due
+//! for a grant is due a little later, by a time that depends on the grant ([`spread`]). Otherwise one step would write the
+//! rows of all.
+//!
+//! A limit: a manager that lasts less than [`late`] and that time (25 to 30 s of a lease of 60 s) stores no first silence.
+//! While all managers last less than that, a lease that nobody renews stays. A manager that takes a stored silence over adds
+//! to it after a [`step`] and that time (5 to 10 s) at the earliest.
 //!
 //! Pure; `grants` uses it. Invariants: a stored silence is deleted before its holder hears that the lease was renewed. A
 //! lease ends by silence only if managers have served for the lease's whole time without a word, and the present one for
 //! [`least`].
 
+use super::id::Epoch;
 use crate::policy::Timing;
 use crate::time::{Span, Time};
 
@@ -47,6 +53,13 @@ fn step(timing: &Timing) -> Span {
     Span(timing.lease.0 / 12)
 }
 
+/// A time from 0 to a [`step`]. Neighbouring epochs have times that are far apart.
+fn spread(timing: &Timing, epoch: Epoch) -> Span {
+    // Multiplicative hashing, by the golden ratio.
+    let part = epoch.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    Span((part * u64::from(u32::try_from(step(timing).0).unwrap_or(u32::MAX))) >> 32)
+}
+
 impl Silence {
     /// The holder was heard now.
     pub(super) fn heard(now: Time) -> Silence {
@@ -65,10 +78,11 @@ impl Silence {
         }
     }
 
-    /// Until when the new manager keeps the lease without a word of its holder.
-    pub(super) fn until(&self, timing: &Timing) -> Time {
+    /// Until when the new manager keeps the lease of a grant without a word of its holder.
+    pub(super) fn until(&self, timing: &Timing, epoch: Epoch) -> Time {
         let left = Span(timing.lease.0.saturating_sub(self.before.0));
-        self.since.after(left.max(least(timing)))
+        let until = self.since.after(left.max(least(timing)));
+        until.after(spread(timing, epoch))
     }
 
     /// What the lease's row has.
@@ -76,8 +90,8 @@ impl Silence {
         self.stored
     }
 
-    /// When the silence is to be stored.
-    pub(super) fn due(&self, timing: &Timing) -> Option<Time> {
+    /// When the silence of a grant's holder is to be stored.
+    pub(super) fn due(&self, timing: &Timing, epoch: Epoch) -> Option<Time> {
         if least(timing) == timing.lease {
             // Each manager gives the lease its whole time again, so a stored silence says nothing.
             return None;
@@ -86,7 +100,14 @@ impl Silence {
             Span(0) => late(timing),
             stored => Span(stored.0.saturating_add(step(timing).0)),
         };
-        Some(self.since.after(Span(next.0.saturating_sub(self.before.0))))
+        let due = self.since.after(Span(next.0.saturating_sub(self.before.0)));
+        // What this manager has stored is from different moments already.
+        let is_first = self.stored == self.before;
+        Some(if is_first {
+            due.after(spread(timing, epoch))
+        } else {
+            due
+        })
     }
 
     /// The same silence, stored.
@@ -103,21 +124,24 @@ impl Silence {
 mod tests {
     use super::*;
 
+    /// A grant whose times are not later.
+    const FIRST: Epoch = Epoch(0);
+
     #[test]
     fn a_holder_in_time_is_never_late_and_a_silence_goes_on_with_the_next_manager() {
         let timing = Timing::default();
         let silence = Silence::heard(Time(0));
-        assert_eq!(silence.until(&timing), Time(60_000));
-        assert_eq!(silence.due(&timing), Some(Time(25_000)));
+        assert_eq!(silence.until(&timing, FIRST), Time(60_000));
+        assert_eq!(silence.due(&timing, FIRST), Some(Time(25_000)));
         let silence = silence.noted(Time(26_000));
         assert_eq!(silence.stored(), Span::seconds(26));
-        assert_eq!(silence.due(&timing), Some(Time(31_000)));
+        assert_eq!(silence.due(&timing, FIRST), Some(Time(31_000)));
         // The next manager's clock has another beginning.
         let next = Silence::taken_over(Time(5_000), silence.stored());
-        assert_eq!(next.until(&timing), Time(5_000 + 34_000));
-        assert_eq!(next.due(&timing), Some(Time(5_000 + 5_000)));
+        assert_eq!(next.until(&timing, FIRST), Time(5_000 + 34_000));
+        assert_eq!(next.due(&timing, FIRST), Some(Time(5_000 + 5_000)));
         let last = Silence::taken_over(Time(0), Span::seconds(59));
-        assert_eq!(last.until(&timing), Time(15_000));
+        assert_eq!(last.until(&timing, FIRST), Time(15_000));
     }
 
     #[test]
@@ -127,7 +151,25 @@ mod tests {
             ..Timing::default()
         };
         let silence = Silence::taken_over(Time(0), Span::seconds(8));
-        assert_eq!(silence.until(&timing), Time(9_000));
-        assert_eq!(silence.due(&timing), None);
+        assert_eq!(silence.until(&timing, FIRST), Time(9_000));
+        assert_eq!(silence.due(&timing, FIRST), None);
+    }
+
+    #[test]
+    fn what_begins_in_one_moment_is_due_in_different_ones() {
+        let timing = Timing::default();
+        let silence = Silence::taken_over(Time(0), Span::seconds(30));
+        let mut all = [0_u32; 50];
+        for epoch in (0..10_000).map(Epoch) {
+            let due = silence.due(&timing, epoch).unwrap();
+            let until = silence.until(&timing, epoch);
+            assert_eq!(until.since(due), Span::seconds(25));
+            all[(due.since(Time(5_000)).0 / 100) as usize] += 1;
+        }
+        // Over five seconds, and so many in each tenth of a second.
+        assert!(
+            all.iter().all(|count| (150..=250).contains(count)),
+            "{all:?}"
+        );
     }
 }

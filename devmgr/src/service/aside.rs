@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::book::Book;
 use super::input::Input;
 use super::others::Others;
 use super::reading::read;
@@ -27,15 +28,7 @@ pub(super) async fn watch(
         let mut looks = tokio::time::interval(LOOK_EVERY);
         loop {
             looks.tick().await;
-            let reached = read(&owner, |sight| {
-                let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-                let known = sight.book.nodes.keys();
-                let lost = known.filter(|node| !sight.book.connected.contains_key(node));
-                Reached {
-                    connected: number(sight.book.connected.len()),
-                    lost: number(lost.count()),
-                }
-            });
+            let reached = read(&owner, |sight| reached(sight.book));
             // The owner ends with the tenure.
             let Ok(reached) = reached.await else { return };
             let wanted = match reached.lacks_most() {
@@ -73,5 +66,55 @@ pub(super) async fn watch(
     tokio::select! {
         () = looking => {}
         () = tenure.ended() => {}
+    }
+}
+
+/// The nodes that the leader reaches, and those that it misses. A drained node is not missed: it is most often switched off.
+fn reached(book: &Book) -> Reached {
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let expected = book.nodes.values().filter(|node| !node.draining);
+    let lost = expected.filter(|node| !book.connected.contains_key(&node.node));
+    Reached {
+        connected: number(book.connected.len()),
+        lost: number(lost.count()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::inventory::NodeId;
+    use crate::lease::change::NodeRow;
+    use crate::service::book::Connected;
+
+    #[test]
+    fn drained_nodes_that_are_switched_off_are_not_missed() {
+        let mut book = Book::default();
+        for number in 0..6 {
+            let node = NodeId([number; 16]);
+            let row = NodeRow {
+                node,
+                name: format!("node{number}"),
+                addresses: Vec::new(),
+                draining: number < 4,
+                account: None,
+            };
+            book.nodes.insert(node, row);
+        }
+        let connected = Connected {
+            devices: Vec::new(),
+            stopping: false,
+            insecure: false,
+            load: Arc::default(),
+        };
+        book.connected.insert(NodeId([5; 16]), connected);
+        let expected = Reached {
+            connected: 1,
+            lost: 1,
+        };
+        assert_eq!(reached(&book), expected);
+        assert!(!expected.lacks_most());
     }
 }

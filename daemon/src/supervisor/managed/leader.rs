@@ -1,8 +1,8 @@
 //! Finds the device manager that leads, among the configured or found ones, and logs why the others do not.
 //!
-//! A single manager is not asked in advance. This module takes no part in what follows on the connection.
-//! Invariants: each new reason of a manager is logged once, and after that at most every [`REPEAT_AFTER`]. A standby
-//! learns of this node only while a manager cannot be reached and none answers as the leader.
+//! A single manager is not asked in advance, unless it has named another leader. This module takes no part in what
+//! follows on the connection. Invariants: each new reason of a manager is logged once, and after that at most every
+//! [`REPEAT_AFTER`]. A standby learns of this node only while the node misses the leader ([`Outcome::misses_leader`]).
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -31,7 +31,8 @@ const REPEAT_AFTER: Duration = Duration::from_secs(10);
 const AGAIN_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// After this time in which only standbys have answered, the manager is looked for again: another one may lead by then.
 const STANDBYS_ONLY: Duration = Duration::from_secs(3);
-/// The longest pause while standbys answer.
+/// The longest pause while standbys answer. Standbys count a node that misses the leader for longer than a search and this
+/// pause.
 const BETWEEN_LEADERS: Duration = Duration::from_secs(10);
 /// Range of the pause before a manager that was not found is looked for again.
 const LOOKED_FOR_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
@@ -44,35 +45,49 @@ pub(super) struct Search<'a> {
     addresses: Vec<ManagerAddress>,
     finder: Finder<String>,
     said: Mutex<Vec<Option<Said>>>,
-    found: Mutex<Vec<Option<Found>>>,
+    outcomes: Mutex<Vec<Option<Outcome>>>,
     /// The next pause before the manager is looked for again.
     pause: Duration,
 }
 
 /// How the last attempt at a manager went, as far as another leader could help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    /// It was not reached.
+enum Outcome {
+    /// The manager was not reached.
     Unreachable,
-    /// It answers as a leader, though it may refuse this node. Another leader would refuse the node likewise.
+    /// The manager stands by. The leader that it names is not among the addresses, or has another address there: nodes
+    /// may know managers by their IP addresses, which name each other by their hosts.
+    LeaderElsewhere,
+    /// The manager stands by, and names no leader or one that is among the addresses.
+    StandsBy,
+    /// The manager answers as a leader, though it may refuse this node. Another leader would refuse the node likewise.
     Leading,
+    /// The manager may lead or not.
     Other,
 }
 
-impl Found {
-    fn of(parted: &Parted) -> Found {
+impl Outcome {
+    fn of(parted: &Parted, addresses: &[ManagerAddress]) -> Outcome {
         match parted {
-            Parted::Silent | Parted::NotDialled(NotDialled::Io(_) | NotDialled::TooSlow) => {
-                Found::Unreachable
+            Parted::NotLeading(status) if names_another(status, addresses) => {
+                Outcome::LeaderElsewhere
             }
-            Parted::Disbelieved(_) => Found::Leading,
-            _ => Found::Other,
+            Parted::NotLeading(_) => Outcome::StandsBy,
+            Parted::Silent | Parted::NotDialled(NotDialled::Io(_) | NotDialled::TooSlow) => {
+                Outcome::Unreachable
+            }
+            Parted::Disbelieved(_) => Outcome::Leading,
+            _ => Outcome::Other,
         }
     }
 
-    /// Whether the leader may be one that the node does not reach.
-    fn misses_leader(all: &[Option<Found>]) -> bool {
-        all.contains(&Some(Found::Unreachable)) && !all.contains(&Some(Found::Leading))
+    /// Whether the leader is one that the node does not reach: none answers as the leader, and either a manager cannot be
+    /// reached, or all stand by and one of them names a leader that is elsewhere.
+    fn misses_leader(all: &[Option<Outcome>]) -> bool {
+        use Outcome::{LeaderElsewhere, Leading, StandsBy, Unreachable};
+        let stands_by = |of: &Option<Outcome>| matches!(of, Some(LeaderElsewhere | StandsBy));
+        let is_elsewhere = || all.contains(&Some(LeaderElsewhere)) && all.iter().all(stands_by);
+        !all.contains(&Some(Leading)) && (all.contains(&Some(Unreachable)) || is_elsewhere())
     }
 }
 
@@ -103,7 +118,7 @@ impl<'a> Search<'a> {
             addresses,
             finder: Finder::new(count, leader.filter(|leader| *leader < count), patience),
             said: Mutex::new((0..count).map(|_| None).collect()),
-            found: Mutex::new(vec![None; count]),
+            outcomes: Mutex::new(vec![None; count]),
             pause: AGAIN_AFTER.0,
         }
     }
@@ -120,20 +135,21 @@ impl<'a> Search<'a> {
                 self.look().await;
             }
             let (managed, addresses) = (self.managed, &self.addresses);
-            let (said, found) = (&self.said, &self.found);
+            let (said, outcomes) = (&self.said, &self.outcomes);
             let ask = |number: usize| async move {
-                let misses_leader = || Found::misses_leader(&found.lock());
-                let reached = reach(managed, addresses, number, misses_leader).await;
-                found.lock()[number] =
-                    Some(reached.as_ref().map_or_else(Found::of, |_| Found::Leading));
+                let reached = reach(managed, addresses, number, outcomes).await;
+                outcomes.lock()[number] = Some(match &reached {
+                    Ok(_) => Outcome::Leading,
+                    Err(parted) => Outcome::of(parted, addresses),
+                });
                 reached.map_err(|parted| {
                     let said = &mut said.lock()[number];
                     tell(managed, &addresses[number], said, &parted);
                     not_leader(addresses, parted)
                 })
             };
-            if let Some(found) = self.finder.find(ask).await {
-                return found;
+            if let Some(leader) = self.finder.find(ask).await {
+                return leader;
             }
             if managed.0.settings.sought.is_some() {
                 // A manager that refuses this node is found again at once.
@@ -152,7 +168,7 @@ impl<'a> Search<'a> {
         self.pause = earlier.pause;
         if is_same {
             self.said = earlier.said;
-            self.found = earlier.found;
+            self.outcomes = earlier.outcomes;
         }
     }
 
@@ -176,7 +192,7 @@ impl<'a> Search<'a> {
             &parted,
         );
         if let Parted::NotLeading(_) = parted {
-            self.found.lock()[number] = Some(Found::Other);
+            self.outcomes.lock()[number] = Some(Outcome::of(&parted, &self.addresses));
         }
         let not = not_leader(&self.addresses, parted);
         self.finder.refused(number, not);
@@ -212,25 +228,25 @@ async fn look(managed: &Managed, processes: &Processes) -> Vec<ManagerAddress> {
     }
 }
 
-/// Connects to a manager. If there are several, asks whether it leads. The question names this node if it misses the leader.
+/// Connects to a manager. Asks whether it leads, unless it is the only one and has not named another leader. The question
+/// names this node if it misses the leader.
 async fn reach(
     managed: &Managed,
     addresses: &[ManagerAddress],
     number: usize,
-    misses_leader: impl Fn() -> bool,
+    outcomes: &Mutex<Vec<Option<Outcome>>>,
 ) -> Result<Channel, Parted> {
     let settings = &managed.0.settings;
     let channel = dial::dial(&addresses[number], settings.tls.as_ref()).await?;
-    if addresses.len() == 1 {
+    if addresses.len() == 1 && outcomes.lock()[number] != Some(Outcome::LeaderElsewhere) {
         return Ok(channel);
     }
     let mut request = tonic::Request::new(GetManagerRequest {});
     dial::authorize(&mut request, settings.token.as_ref());
     managed.highest().tell(request.metadata_mut());
     // A standby counts the nodes that do not reach the leader.
-    if misses_leader()
-        && let Ok(node) = metadata::hexadecimal(managed.0.node).parse()
-    {
+    let misses_leader = Outcome::misses_leader(&outcomes.lock());
+    if misses_leader && let Ok(node) = metadata::hexadecimal(managed.0.node).parse() {
         request.metadata_mut().insert(metadata::NODE, node);
     }
     let hear = |metadata: &_, stands_by| managed.hear(metadata, stands_by);
@@ -252,6 +268,12 @@ fn not_leader(addresses: &[ManagerAddress], parted: Parted) -> NotLeader<String>
     };
     let reason = parted.to_string();
     NotLeader { refusal, reason }
+}
+
+/// Whether a standby names a leader that is not among the addresses.
+fn names_another(status: &tonic::Status, addresses: &[ManagerAddress]) -> bool {
+    let named = causeway_managers::highest::leader_of(status.metadata());
+    named.is_some_and(|named| number_of(addresses, named).is_none())
 }
 
 /// The number of the manager at this address. A manager that is neither configured nor found gets no token.
@@ -286,21 +308,53 @@ fn tell(managed: &Managed, manager: &ManagerAddress, said: &mut Option<Said>, pa
 mod tests {
     use super::*;
 
+    const ALL: [Outcome; 5] = [
+        Outcome::Unreachable,
+        Outcome::LeaderElsewhere,
+        Outcome::StandsBy,
+        Outcome::Leading,
+        Outcome::Other,
+    ];
+
     #[test]
-    fn a_node_misses_the_leader_only_if_one_is_unreachable_and_none_answers_as_leader() {
-        let (away, leads, other) = (Found::Unreachable, Found::Leading, Found::Other);
-        assert!(Found::misses_leader(&[Some(away), None, Some(other)]));
-        assert!(!Found::misses_leader(&[Some(away), Some(leads)]));
-        assert!(!Found::misses_leader(&[None, Some(other)]));
+    fn a_node_misses_the_leader_if_one_is_unreachable_or_all_stand_by_and_none_answers_as_leader() {
+        let (away, leads, other) = (Outcome::Unreachable, Outcome::Leading, Outcome::Other);
+        let misses = |all: &[Option<Outcome>]| Outcome::misses_leader(all);
+        assert!(misses(&[Some(away), None, Some(other)]));
+        assert!(!misses(&[None, Some(other)]));
+        let elsewhere = Outcome::LeaderElsewhere;
+        assert!(misses(&[Some(elsewhere), Some(Outcome::StandsBy)]));
+        assert!(!misses(&[Some(Outcome::StandsBy), Some(Outcome::StandsBy)]));
+        // The other one may be the leader, by another name than the standby's.
+        for unknown in [None, Some(other)] {
+            assert!(!misses(&[Some(elsewhere), unknown]), "{unknown:?}");
+        }
+        for of in ALL {
+            assert!(!misses(&[Some(leads), Some(of)]), "{of:?}");
+        }
+    }
+
+    #[test]
+    fn an_outcome_says_whether_a_manager_may_lead() {
+        let addresses = ["m1:7078", "m2:7078"].map(|text| ManagerAddress::parse(text).unwrap());
+        let outcome = |parted: &Parted| Outcome::of(parted, &addresses);
         let (answered, known) = (metadata::Term(1), metadata::Term(2));
         let lower = Parted::Disbelieved(Disbelieved::LowerTerm { answered, known });
-        assert_eq!(Found::of(&lower), leads);
-        assert_eq!(Found::of(&Parted::Silent), away);
+        assert_eq!(outcome(&lower), Outcome::Leading);
+        assert_eq!(outcome(&Parted::Silent), Outcome::Unreachable);
         // The manager's word, and a connection that it has closed.
-        assert_eq!(
-            Found::of(&Parted::NotLeading(tonic::Status::unavailable(""))),
-            other
-        );
-        assert_eq!(Found::of(&Parted::HungUp), other);
+        let standby = |leader: Option<&str>| {
+            let mut status = tonic::Status::unavailable("");
+            if let Some(leader) = leader {
+                let leader = leader.parse().unwrap();
+                status.metadata_mut().insert(metadata::LEADER, leader);
+            }
+            Parted::NotLeading(status)
+        };
+        assert_eq!(outcome(&standby(None)), Outcome::StandsBy);
+        assert_eq!(outcome(&standby(Some("m2:7078"))), Outcome::StandsBy);
+        let elsewhere = outcome(&standby(Some("m3:7078")));
+        assert_eq!(elsewhere, Outcome::LeaderElsewhere);
+        assert_eq!(outcome(&Parted::HungUp), Outcome::Other);
     }
 }

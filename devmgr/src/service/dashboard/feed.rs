@@ -1,17 +1,17 @@
 //! One snapshot a second for all who look, and the change since the one before.
 //!
 //! One task takes the snapshots while somebody looks. Otherwise it takes one a minute, for the last hour of the devices.
-//! Invariant: a viewer that reads slowly delays nobody. It gets a whole snapshot in place of the changes that it has
-//! missed.
+//! All viewers with the same rights share one snapshot and one encoded change. Invariants: a viewer that reads slowly
+//! delays nobody. It gets a whole snapshot in place of the changes that it has missed. Slow viewers keep a bounded amount
+//! of earlier snapshots and changes ([`Memory`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use causeway_proto::manager as pb;
 use parking_lot::Mutex;
-use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -22,9 +22,10 @@ use super::super::authentication::wall_now;
 use super::super::input::Input;
 use super::super::reading::read;
 use super::super::wire;
-use crate::dashboard::change;
+use crate::dashboard::page::{Page, Text};
 use crate::dashboard::view::{Audience, Content, Figures, KnownAt, Node, device_id, draw};
 use crate::listing::{Kind, ManagedNode, Managers};
+use crate::policy::UserName;
 use crate::rates::Totals;
 use crate::time::Wall;
 
@@ -34,12 +35,17 @@ const EVERY: Duration = Duration::from_secs(1);
 const MANAGERS_EVERY: Duration = Duration::from_secs(5);
 /// Time for that answer before a snapshot is made without it.
 const MANAGERS_WITHIN: Duration = Duration::from_millis(200);
+/// Memory for what slow viewers have not yet taken, in bytes.
+const SLOW_VIEWERS: usize = 64 << 20;
+/// One user's part of it. A user can always have one snapshot.
+const ONE_USER: usize = 4;
 
 /// The snapshots by audience. See the module.
 pub(super) struct Feed {
     /// `None`: the source has ended, and the feed with it.
     audiences: Mutex<Option<Audiences>>,
     wake: Notify,
+    memory: Arc<Memory>,
 }
 
 type Audiences = HashMap<Audience, watch::Sender<Option<Arc<Published>>>>;
@@ -47,23 +53,87 @@ type Audiences = HashMap<Audience, watch::Sender<Option<Arc<Published>>>>;
 /// A snapshot for one audience.
 pub(super) struct Published {
     number: u64,
-    page: Map<String, Value>,
+    page: (Arc<Page>, Arc<Place>),
     /// The change since the snapshot before, as an event. `None`: there was none.
-    change: Option<Bytes>,
-    whole: OnceLock<Bytes>,
+    change: Option<(Bytes, Arc<Place>)>,
+}
+
+/// The memory for what slow viewers have not yet taken: what each user takes of it. `None`: users are not known.
+struct Memory {
+    bytes: usize,
+    taken: Mutex<HashMap<Option<UserName>, usize>>,
+}
+
+/// A snapshot's or a change's part of the memory for slow viewers. Its rows count, although others may share them.
+struct Place {
+    memory: Arc<Memory>,
+    bytes: usize,
+    /// The first user who has needed it, and for whom it counts.
+    taken: Mutex<Option<Option<UserName>>>,
+}
+
+impl Memory {
+    fn place(self: &Arc<Memory>, bytes: usize) -> Arc<Place> {
+        Arc::new(Place {
+            memory: Arc::clone(self),
+            // What is beyond the limit is the only thing that slow viewers keep.
+            bytes: bytes.min(self.bytes),
+            taken: Mutex::default(),
+        })
+    }
+}
+
+impl Place {
+    /// Takes the place for a slow viewer, unless another one has. Returns whether it is taken.
+    fn take(&self, user: Option<&UserName>) -> bool {
+        let mut place = self.taken.lock();
+        if place.is_some() {
+            return true;
+        }
+        let mut taken = self.memory.taken.lock();
+        let all: usize = taken.values().sum();
+        let own = taken.get(&user.cloned()).copied().unwrap_or_default();
+        let is_too_much =
+            user.is_some() && own > 0 && own + self.bytes > self.memory.bytes / ONE_USER;
+        if is_too_much || all + self.bytes > self.memory.bytes {
+            return false;
+        }
+        taken.insert(user.cloned(), own + self.bytes);
+        *place = Some(user.cloned());
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(user) = self.taken.get_mut().take() else {
+            return;
+        };
+        let mut taken = self.memory.taken.lock();
+        if let Some(own) = taken.get_mut(&user) {
+            *own -= self.bytes;
+            if *own == 0 {
+                taken.remove(&user);
+            }
+        }
+    }
 }
 
 impl Published {
     /// The event for a viewer that has the snapshot of this number.
-    pub(super) fn event_after(&self, has: Option<u64>) -> Bytes {
+    pub(super) fn event_after(&self, has: Option<u64>) -> Event {
         let follows = has.is_some_and(|has| has + 1 == self.number);
-        match self.change.as_ref().filter(|_| follows) {
-            Some(change) => change.clone(),
-            // Encoded once for all who need it.
-            None => self
-                .whole
-                .get_or_init(|| event("snapshot", &self.page))
-                .clone(),
+        let (rest, place) = match self.change.as_ref().filter(|_| follows) {
+            Some((change, place)) => (Rest::Text(change.clone()), place),
+            None => {
+                let (page, place) = &self.page;
+                let text = Text::new(Arc::clone(page));
+                (Rest::Page(text, Stage::Begin), place)
+            }
+        };
+        Event {
+            rest,
+            place: Some(Arc::clone(place)),
         }
     }
 
@@ -72,17 +142,89 @@ impl Published {
     }
 }
 
+/// An event on its way to a viewer.
+pub(super) struct Event {
+    rest: Rest,
+    /// The place of the snapshot or the change that the event keeps in memory.
+    place: Option<Arc<Place>>,
+}
+
+enum Rest {
+    /// Bytes that all viewers share.
+    Text(Bytes),
+    Page(Text, Stage),
+}
+
+/// How much of an event was sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    Middle,
+    End,
+}
+
+impl From<Bytes> for Event {
+    fn from(text: Bytes) -> Event {
+        Event {
+            rest: Rest::Text(text),
+            place: None,
+        }
+    }
+}
+
+impl Event {
+    /// The next part, of about so many bytes. `None`: the event is complete.
+    pub(super) fn part(&mut self, bytes: usize) -> Option<Bytes> {
+        match &mut self.rest {
+            Rest::Text(text) => {
+                let part = text.split_to(text.len().min(bytes));
+                (!part.is_empty()).then_some(part)
+            }
+            Rest::Page(_, Stage::End) => None,
+            Rest::Page(page, stage) => {
+                let mut part = String::with_capacity(bytes + bytes / 8);
+                if *stage == Stage::Begin {
+                    part.push_str("event: snapshot\ndata: ");
+                }
+                *stage = Stage::Middle;
+                if !page.write(&mut part, bytes) {
+                    part.push_str("\n\n");
+                    *stage = Stage::End;
+                }
+                Some(part.into())
+            }
+        }
+    }
+
+    /// Whether a slow viewer may go on with this event, although newer snapshots exist. `None`: users are not known.
+    pub(super) fn may_last(&self, user: Option<&UserName>) -> bool {
+        self.place.as_ref().is_none_or(|place| place.take(user))
+    }
+}
+
 /// An event of a stream. JSON has no line breaks.
 pub(super) fn event(name: &str, data: &impl serde::Serialize) -> Bytes {
     let data = serde_json::to_string(data).unwrap_or_default();
-    format!("event: {name}\ndata: {data}\n\n").into()
+    event_of(name, &data)
+}
+
+fn event_of(name: &str, json: &str) -> Bytes {
+    format!("event: {name}\ndata: {json}\n\n").into()
 }
 
 impl Feed {
     pub(super) fn new() -> Feed {
+        Feed::with_memory(SLOW_VIEWERS)
+    }
+
+    fn with_memory(bytes: usize) -> Feed {
         Feed {
             audiences: Mutex::new(Some(HashMap::new())),
             wake: Notify::new(),
+            memory: Arc::new(Memory {
+                bytes,
+                taken: Mutex::default(),
+            }),
         }
     }
 
@@ -119,6 +261,18 @@ impl Feed {
         let audiences = self.audiences.lock();
         let published = audiences.as_ref()?.get(audience)?;
         published.borrow().clone()
+    }
+
+    fn published(&self, number: u64, page: Page, change: Option<Bytes>) -> Arc<Published> {
+        let place = self.memory.place(page.size());
+        Arc::new(Published {
+            number,
+            page: (Arc::new(page), place),
+            change: change.map(|change| {
+                let place = self.memory.place(change.len());
+                (change, place)
+            }),
+        })
     }
 
     fn publish(&self, audience: &Audience, published: Arc<Published>) {
@@ -293,16 +447,13 @@ impl State {
         self.figures.take(at, content);
         self.number += 1;
         for audience in audiences {
-            let page = draw(content, &self.figures, audience);
-            let before = feed.newest(audience);
-            let change = before.and_then(|before| change::between(&before.page, &page));
-            let published = Arc::new(Published {
-                number: self.number,
-                page,
-                change: change.map(|change| event("change", &change)),
-                whole: OnceLock::new(),
-            });
-            feed.publish(audience, published);
+            let before = feed
+                .newest(audience)
+                .map(|before| Arc::clone(&before.page.0));
+            let page = draw(content, &self.figures, audience, before.as_deref());
+            let change = before.and_then(|before| page.change_since(&before));
+            let change = change.map(|change| event_of("change", &change));
+            feed.publish(audience, feed.published(self.number, page, change));
         }
     }
 }
@@ -346,6 +497,9 @@ impl Figures {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::SLICE;
     use super::*;
 
     #[test]
@@ -355,19 +509,104 @@ mod tests {
         assert_eq!(pause(Duration::from_secs(2)), Duration::from_secs(8));
     }
 
+    /// A snapshot with a table of about so many bytes.
+    fn published(feed: &Feed, number: u64, bytes: usize) -> Arc<Published> {
+        let mut page = Page::default();
+        let rows = (0..bytes / 1000).map(|row| (row.to_string(), json!("x".repeat(1000))));
+        page.put_table("leases", rows, None);
+        let change = event("change", &number);
+        feed.published(number, page, Some(change))
+    }
+
+    fn all(mut event: Event) -> Vec<Bytes> {
+        std::iter::from_fn(|| event.part(SLICE)).collect()
+    }
+
     #[test]
-    fn a_viewer_that_has_missed_a_change_gets_a_whole_snapshot() {
-        let published = Published {
-            number: 7,
-            page: Map::new(),
-            change: Some(event("change", &1)),
-            whole: OnceLock::new(),
-        };
-        assert_eq!(published.event_after(Some(6)), event("change", &1));
+    fn a_viewer_that_has_missed_a_change_gets_a_whole_snapshot_in_small_parts() {
+        let published = published(&Feed::new(), 7, 300_000);
+        assert_eq!(all(published.event_after(Some(6)))[0], event("change", &7));
         for has in [None, Some(5)] {
-            let whole = event("snapshot", &published.page);
-            assert_eq!(published.event_after(has), whole, "{has:?}");
+            let parts = all(published.event_after(has));
+            assert!(parts.iter().all(|part| part.len() < SLICE + 2_000));
+            let text = parts.concat();
+            assert_eq!(
+                text,
+                event("snapshot", &published.page.0.shown()),
+                "{has:?}"
+            );
         }
+    }
+
+    #[test]
+    fn viewers_with_the_same_rights_share_a_snapshot_and_its_change() {
+        let published = published(&Feed::new(), 7, 300_000);
+        let mut viewers = Vec::new();
+        for _ in 0..50 {
+            let (mut change, whole) = (published.event_after(Some(6)), published.event_after(None));
+            viewers.push((change.part(SLICE).unwrap(), whole));
+        }
+        assert!(
+            viewers
+                .iter()
+                .all(|of| of.0.as_ptr() == viewers[0].0.as_ptr())
+        );
+        // The page is that of the snapshot, and of each viewer that has not yet taken it.
+        assert_eq!(Arc::strong_count(&published.page.0), 51);
+    }
+
+    #[test]
+    fn slow_viewers_keep_a_bounded_amount_of_snapshots() {
+        // Each snapshot has 10 KB of text.
+        let feed = Feed::with_memory(66_000);
+        let snapshot = |number| published(&feed, number, 10_000);
+        let events = (0..20).map(|number| snapshot(number).event_after(None));
+        let (lasting, others): (Vec<_>, Vec<_>) = events.partition(|event| event.may_last(None));
+        assert_eq!((lasting.len(), others.len()), (6, 14));
+        // A comment or a refusal keeps nothing.
+        assert!(Event::from(event("over", &1)).may_last(None));
+        // There is room again for the same snapshot.
+        drop(lasting);
+        assert!(others[0].may_last(None));
+        drop(others);
+        let large = published(&feed, 21, 100_000).event_after(None);
+        assert!(large.may_last(None));
+        assert!(!snapshot(22).event_after(None).may_last(None));
+    }
+
+    #[test]
+    fn viewers_of_one_snapshot_share_its_place_and_a_change_takes_its_own() {
+        let feed = Feed::with_memory(11_000);
+        let first = published(&feed, 1, 10_000);
+        let events = [first.event_after(None), first.event_after(None)];
+        assert!(events.iter().all(|event| event.may_last(None)));
+        let second = published(&feed, 2, 10_000);
+        let whole = second.event_after(None);
+        assert!(!whole.may_last(None));
+        assert!(second.event_after(Some(1)).may_last(None));
+        let page = Arc::downgrade(&second.page.0);
+        let change = second.event_after(Some(1));
+        drop((second, whole));
+        assert!(page.upgrade().is_none(), "a change keeps no page");
+        drop(change);
+    }
+
+    #[test]
+    fn one_user_leaves_room_for_others() {
+        let feed = Feed::with_memory(88_000);
+        let [ann, bob, eve] = ["ann", "bob", "eve"].map(|name| UserName(name.into()));
+        let events: Vec<_> = (0..10)
+            .map(|number| published(&feed, number, 10_000).event_after(None))
+            .collect();
+        let lasting = |user| events.iter().filter(|of| of.may_last(Some(user))).count();
+        assert_eq!(lasting(&ann), 2);
+        // Bob's viewers share ann's two.
+        assert_eq!(lasting(&bob), 4);
+        // A user can always have one, if there is room.
+        let large = published(&feed, 10, 40_000).event_after(None);
+        assert!(large.may_last(Some(&eve)));
+        let more = published(&feed, 11, 1_000).event_after(None);
+        assert!(!more.may_last(Some(&eve)));
     }
 
     #[test]

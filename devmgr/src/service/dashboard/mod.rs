@@ -12,6 +12,7 @@ mod feed;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use self::access::Cookie;
-use self::feed::{Feed, Published, Source, event};
+use self::feed::{Event, Feed, Published, Source, event};
 use super::admin::{ManagerListing, may_see_all};
 use super::authentication::{Authenticator, as_user};
 use super::input::Input;
@@ -54,8 +55,10 @@ const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; f
 const MAX_FORM: usize = 4 << 10;
 /// Limit of the streams of one user, if callers are authenticated.
 const STREAMS: usize = 32;
-/// Size limit of what is sent at once, in bytes.
-const SLICE: usize = 64 << 10;
+/// Size of what is sent at once, in bytes. Each viewer has a few of these in memory.
+const SLICE: usize = 16 << 10;
+/// Time after which a viewer is slow that is still taking an event.
+const SLOW_AFTER: Duration = Duration::from_secs(5);
 /// Time in which a viewer must take one event.
 const EVENT_WITHIN: Duration = Duration::from_secs(120);
 /// Silence after which a comment says that the stream lives.
@@ -438,7 +441,7 @@ impl Viewer {
                 () = self.send.closed() => return,
                 // Also when the next snapshot takes long.
                 () = tokio::time::sleep(COMMENT_AFTER) => {
-                    if self.say(Bytes::from_static(COMMENT)).await.is_none() {
+                    if self.say(Bytes::from_static(COMMENT).into()).await.is_none() {
                         return;
                     }
                     continue;
@@ -453,12 +456,13 @@ impl Viewer {
             };
             if let Err(reason) = self.may_go_on() {
                 // The viewer has left already, or is told.
-                let _ = self.say(event("over", &json!({ "reason": reason }))).await;
+                let over = event("over", &json!({ "reason": reason }));
+                let _ = self.say(over.into()).await;
                 return;
             }
             let event = published.event_after(has);
             has = Some(published.number());
-            // A slow viewer keeps nothing but the event.
+            // A slow viewer keeps the page or the change, and not both.
             drop(published);
             if self.say(event).await.is_none() {
                 return;
@@ -467,22 +471,34 @@ impl Viewer {
     }
 
     /// Sends an event, and waits for a slow viewer, who misses the snapshots of this time. `None`: the viewer has left,
-    /// takes too long, or may not see the rest.
-    async fn say(&self, event: Bytes) -> Option<()> {
-        let until = tokio::time::Instant::now() + EVENT_WITHIN;
-        let mut rest = event;
-        loop {
-            let part = rest.split_to(rest.len().min(SLICE));
-            let sent = self.send.send(Ok(part));
-            tokio::time::timeout_at(until, sent).await.ok()?.ok()?;
-            if rest.is_empty() {
-                return Some(());
+    /// takes too long, or may not see the rest. It also takes too long if slow viewers keep too much (see [`feed`]).
+    async fn say(&self, mut event: Event) -> Option<()> {
+        let authenticates = self.authenticator.authenticates();
+        let user = authenticates.then_some(&self.caller.user);
+        let begun = tokio::time::Instant::now();
+        let mut next = event.part(SLICE);
+        while let Some(part) = next {
+            let mut sent = pin!(self.send.send(Ok(part)));
+            match tokio::time::timeout_at(begun + SLOW_AFTER, &mut sent).await {
+                Ok(sent) => sent.ok()?,
+                Err(_) if !event.may_last(user) => {
+                    tracing::debug!(
+                        "a slow viewer's stream ends: slow viewers keep too many snapshots"
+                    );
+                    return None;
+                }
+                Err(_) => {
+                    let sent = tokio::time::timeout_at(begun + EVENT_WITHIN, sent);
+                    sent.await.ok()?.ok()?;
+                }
             }
+            next = event.part(SLICE);
             // The rest may wait for long, in which a token may end.
-            if !self.tenure.holds() || self.may_go_on().is_err() {
+            if next.is_some() && (!self.tenure.holds() || self.may_go_on().is_err()) {
                 return None;
             }
         }
+        Some(())
     }
 
     /// Whether the caller may still see what this stream shows.
