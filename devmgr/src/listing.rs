@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use causeway_links::Entry;
 use causeway_proto::control::Client as ClientWord;
 use causeway_proto::manager as pb;
 use serde::Serialize;
@@ -219,6 +220,66 @@ pub struct ManagedNode {
     pub hosts: Vec<HostLoad>,
     /// What becomes of the leases that `nodes drain --migrate` was to move.
     pub leaving: Vec<Leaving>,
+    /// The node's measured links. Absent: none is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<NodeLinks>,
+}
+
+/// The slowest and the fastest link of a node, by the slower direction of each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeLinks {
+    /// Number of measured links.
+    pub measured: usize,
+    /// The slowest one.
+    pub slowest: LinkTo,
+    /// The fastest one.
+    pub fastest: LinkTo,
+}
+
+/// A link to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkTo {
+    /// The other node's id.
+    pub node: String,
+    /// The other node's name.
+    pub name: String,
+    /// Bytes per second of the slower direction.
+    pub bytes_per_second: u64,
+}
+
+impl NodeLinks {
+    /// The links of a node, of those of all nodes. Old figures do not count. `None`: the node has none.
+    #[must_use]
+    pub fn of<'a>(
+        node: &str,
+        links: impl IntoIterator<Item = &'a LinkReport>,
+    ) -> Option<NodeLinks> {
+        let other = |of: &LinkReport| {
+            let from = of.from_id.clone().unwrap_or_default();
+            match () {
+                () if of.old => None,
+                () if from == node => Some((of.to_id.clone(), of.to.clone())),
+                () if of.to_id == node => Some((from, of.from.clone())),
+                () => None,
+            }
+        };
+        let ends = links.into_iter().filter_map(|of| {
+            let (node, name) = other(of)?;
+            let bytes_per_second = of.slower();
+            Some(LinkTo {
+                node,
+                name,
+                bytes_per_second,
+            })
+        });
+        let mut ends: Vec<_> = ends.collect();
+        ends.sort_by_key(|of| of.bytes_per_second);
+        Some(NodeLinks {
+            measured: ends.len(),
+            slowest: ends.first()?.clone(),
+            fastest: ends.last()?.clone(),
+        })
+    }
 }
 
 /// A lease that is to leave a node.
@@ -243,6 +304,83 @@ pub struct HostLoad {
     pub domain: String,
     /// Number of open sessions.
     pub sessions: u32,
+}
+
+/// A measured link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkReport {
+    /// The name of the host that has measured.
+    pub from: String,
+    /// Its id; `null`: this machine.
+    pub from_id: Option<String>,
+    /// The name of the other end.
+    pub to: String,
+    /// Its id.
+    pub to_id: String,
+    /// The address of the host that has measured.
+    pub from_address: String,
+    /// The other end's address.
+    pub to_address: String,
+    /// The shortest round trip, in nanoseconds.
+    pub round_trip_least_ns: u64,
+    /// The median of the round trips, in nanoseconds.
+    pub round_trip_median_ns: u64,
+    /// Number of lost probes, out of 11.
+    pub lost: u32,
+    /// Bytes per second to the other end.
+    pub outward_bytes_per_second: u64,
+    /// Bytes per second from the other end.
+    pub inward_bytes_per_second: u64,
+    /// Duration of each direction, in milliseconds.
+    pub stream_ms: u32,
+    /// Whether the streams were encrypted.
+    pub tls: bool,
+    /// Age in milliseconds.
+    pub age_ms: u64,
+    /// Whether the figures are too old to be used.
+    pub old: bool,
+}
+
+/// By how many seconds a host's clock may be ahead of the reader's.
+pub const CLOCKS_DIFFER: u64 = 600;
+
+impl LinkReport {
+    /// A figure between two hosts, each with its name and id. `now` is in seconds since 1970. A figure of far in the future
+    /// is the oldest of all.
+    #[must_use]
+    pub fn new(
+        (from, from_id): (String, Option<String>),
+        (to, to_id): (String, String),
+        of: &Entry,
+        now: u64,
+    ) -> LinkReport {
+        let is_future = of.when > now.saturating_add(CLOCKS_DIFFER);
+        let when = if is_future { 0 } else { of.when };
+        LinkReport {
+            from,
+            from_id,
+            to,
+            to_id,
+            from_address: of.from.to_string(),
+            to_address: of.to.to_string(),
+            round_trip_least_ns: of.least_ns,
+            round_trip_median_ns: of.median_ns,
+            lost: of.lost,
+            outward_bytes_per_second: of.outward,
+            inward_bytes_per_second: of.inward,
+            stream_ms: of.stream_ms,
+            tls: of.tls,
+            age_ms: now.saturating_sub(when).saturating_mul(1000),
+            old: is_future || of.is_old(now),
+        }
+    }
+
+    /// The slower direction, in bytes per second.
+    #[must_use]
+    pub fn slower(&self) -> u64 {
+        self.outward_bytes_per_second
+            .min(self.inward_bytes_per_second)
+    }
 }
 
 /// A device of one of the manager's nodes.
@@ -367,6 +505,7 @@ impl From<pb::NodeInfo> for ManagedNode {
             sessions: info.sessions,
             away: info.away,
             leaving: info.leaving.into_iter().map(Leaving::from).collect(),
+            links: None,
             hosts: (info.hosts.into_iter())
                 .map(|of| HostLoad {
                     worker: of.worker,

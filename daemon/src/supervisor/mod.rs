@@ -15,6 +15,7 @@ mod authentication;
 mod builds;
 mod cards;
 mod client;
+mod cluster_links;
 mod contents;
 mod counts;
 mod description;
@@ -71,6 +72,7 @@ use accept::Acceptor;
 use announcer::NodeAnnouncer;
 use builds::Builds;
 use cards::Cards;
+use cluster_links::ClusterLinks;
 use counts::Refusals;
 use description::Description;
 use domains::{BadGroup, Domains};
@@ -288,19 +290,23 @@ impl Node {
             settings.security.tls.is_some(),
             settings.sharing.host_idle,
         );
+        // Nobody finds the figures of a node that is another one at each start.
+        let kept_in = settings.state.as_deref().filter(|_| identity.is_kept);
+        let cluster_links = ClusterLinks::new(
+            kept_in.map(|folder| LinkMemory::of_cluster(folder, identity.uuid.as_bytes())),
+        );
         let links = Links::new(
             processes.clone(),
             workers.clone(),
             settings.security.tls.is_some(),
-            // Nobody finds the figures of a node that is another one at each start.
-            (settings.state.as_deref().filter(|_| identity.is_kept))
-                .map(|folder| LinkMemory::of_node(folder, identity.uuid.as_bytes())),
+            kept_in.map(|folder| LinkMemory::of_node(folder, identity.uuid.as_bytes())),
+            cluster_links.clone(),
         );
         let managed = settings.manager.clone().map(|manager| {
             let shares = settings.shares.clone();
             let node = *identity.uuid.as_bytes();
             let term = identity.term_file.clone();
-            Managed::new(manager, shares, node, workers.clone(), term)
+            Managed::new(manager, shares, node, workers.clone(), term, cluster_links)
         });
         let settings = Arc::new(settings);
         let cards = Cards::new(processes.clone());

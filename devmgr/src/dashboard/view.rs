@@ -11,9 +11,12 @@ use serde_json::{Map, Value, json};
 
 use super::change::without_nulls;
 use super::hour::Hour;
-use crate::listing::{Kind, Lease, ManagedDevice, ManagedNode, Managers, Queue, Waiting};
+use crate::listing::{
+    Kind, Lease, LinkReport, ManagedDevice, ManagedNode, Managers, Queue, Waiting, id,
+};
 use crate::policy::UserName;
 use crate::rates::Rates;
+use crate::service::ReportedLink;
 use crate::time::Wall;
 
 /// Everything that pages show, as of one moment.
@@ -27,6 +30,8 @@ pub(crate) struct Content {
     pub(crate) kinds: Vec<Kind>,
     /// The managers, as of a moment ago. `None`: not known yet.
     pub(crate) managers: Option<KnownAt>,
+    /// The slowest measured links. Empty if nobody looks who sees them.
+    pub(crate) links: Arc<Vec<ReportedLink>>,
 }
 
 /// A node. Its devices are beside it, because they have rows of their own.
@@ -120,6 +125,7 @@ pub(crate) fn draw(
         let nodes = nodes.map(|of| (of.of.node.clone(), node(of, figures)));
         put("nodes", Value::Object(nodes.collect()));
         put("devices", Value::Object(devices(content, figures)));
+        put("links", Value::Object(links(content)));
         let known = content.managers.as_ref().filter(|_| *managers);
         if let Some(known) = known {
             put("managers", managers_of(known));
@@ -205,6 +211,25 @@ fn devices(content: &Content, figures: &Figures) -> Map<String, Value> {
     rows
 }
 
+/// The links between nodes that are shown.
+fn links(content: &Content) -> Map<String, Value> {
+    let nodes = content.nodes.iter().map(|of| &of.of);
+    let names: BTreeMap<&str, &str> = nodes.map(|of| (&*of.node, &*of.name)).collect();
+    let now = content.now.0 / 1000;
+    let rows = content.links.iter().filter_map(|of| {
+        let (from, to) = (id(&of.from.0), id(&of.to.0));
+        let name = |id: &str| names.get(id).map(|of| (*of).to_owned());
+        let ends = (name(&from)?, name(&to)?);
+        let key = format!("{from} {to}");
+        let report = LinkReport::new((ends.0, Some(from)), (ends.1, to), &of.of, now);
+        let mut row = row(&report);
+        // Of the whole second, as the figure's time is.
+        absolute(&mut row, "age_ms", "since_unix_ms", Wall(now * 1000));
+        Some((key, row))
+    });
+    rows.collect()
+}
+
 /// Part of the last seconds in which a device was busy, in percent.
 fn busy(figures: &Figures, id: &str) -> Option<u64> {
     let rate = figures.devices.of(id.as_bytes())?;
@@ -270,6 +295,8 @@ mod tests {
     use causeway_proto::manager as pb;
 
     use super::*;
+    use crate::inventory::NodeId;
+    use causeway_links::Entry;
 
     fn lease_of(id: u8, user: &str, device: u32) -> pb::LeaseInfo {
         pb::LeaseInfo {
@@ -310,6 +337,11 @@ mod tests {
             devices: vec![device(0, 7), device(1, 8)],
             ..pb::NodeInfo::default()
         };
+        let other = pb::NodeInfo {
+            node_uuid: vec![2; 16].into(),
+            name: "other".to_owned(),
+            ..pb::NodeInfo::default()
+        };
         let waits = pb::WaitingRequest {
             lease_id: vec![9; 16].into(),
             user: "bob".to_owned(),
@@ -328,7 +360,10 @@ mod tests {
         };
         Content {
             now: Wall(100_000),
-            nodes: vec![ManagedNode::from(node).into()],
+            nodes: vec![
+                ManagedNode::from(node).into(),
+                ManagedNode::from(other).into(),
+            ],
             leases: vec![lease_of(2, "ann", 0).into(), lease_of(3, "bob", 1).into()],
             queue: queue.into(),
             kinds: vec![kind.into()],
@@ -337,6 +372,23 @@ mod tests {
                 list: Arc::new(pb::ManagerList::default().into()),
                 problem: None,
             }),
+            links: Arc::new(vec![link_of(1, 2), link_of(1, 3)]),
+        }
+    }
+
+    fn link_of(from: u8, to: u8) -> ReportedLink {
+        let link = causeway_proto::control::Link {
+            node_uuid: vec![to; 16].into(),
+            from: "10.0.0.1".to_owned(),
+            to: "10.0.0.2:7079".to_owned(),
+            outward: 125_000_000,
+            when: 90,
+            ..Default::default()
+        };
+        ReportedLink {
+            from: NodeId([from; 16]),
+            to: NodeId([to; 16]),
+            of: Entry::from_wire(&link).unwrap(),
         }
     }
 
@@ -356,6 +408,16 @@ mod tests {
         assert_eq!(device["users"], json!(["bob"]));
         assert_eq!(page["nodes"]["01".repeat(16)]["shares"], 2);
         assert!(page["managers"].is_object());
+        // The other end of the second link is not known.
+        let ids = [1, 2].map(|of| format!("{of:02x}").repeat(16));
+        let links = page["links"].as_object().unwrap();
+        assert_eq!(links.len(), 1);
+        let link = &links[&ids.join(" ")];
+        assert_eq!(
+            (&link["from"], &link["to"]),
+            (&json!("gpu-box"), &json!("other"))
+        );
+        assert_eq!(link["since_unix_ms"], 90_000);
     }
 
     #[test]
@@ -365,7 +427,7 @@ mod tests {
         let page = Value::Object(draw(&content, &figures, &own));
         let text = page.to_string();
         assert!(text.contains("ann") && !text.contains("bob"), "{text}");
-        for name in ["nodes", "devices", "managers"] {
+        for name in ["nodes", "devices", "managers", "links"] {
             assert!(page.get(name).is_none(), "{name}");
         }
         assert_eq!(page["waiting"], 1);

@@ -22,6 +22,7 @@ use super::authentication::{Authenticator, check_name, wall_now};
 use super::book::Sight;
 use super::identity::Identity;
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
+use super::links::ReportedLinks;
 use super::reading::gone;
 use super::wire;
 use crate::identity::NotKnown;
@@ -45,6 +46,7 @@ pub(super) struct NodesService {
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) silence_limit: Duration,
     pub(super) identity: Identity,
+    pub(super) links: ReportedLinks,
 }
 
 #[tonic::async_trait]
@@ -88,6 +90,7 @@ impl Nodes for NodesService {
             alive: outbound.clone(),
             load: Arc::default(),
             silence_limit: self.silence_limit,
+            links: self.links.clone(),
             until: caller.until,
         };
         let link = NodeLink {
@@ -173,6 +176,7 @@ struct Connection {
     alive: mpsc::Sender<ToNode>,
     load: Arc<Load>,
     silence_limit: Duration,
+    links: ReportedLinks,
     /// When the node's credentials expire.
     until: Option<Wall>,
 }
@@ -277,6 +281,7 @@ impl Connection {
             Some(Message::Heartbeat(beat)) => {
                 limits::check_leases(beat.leases.len()).map_err(wire::too_much)?;
                 self.load.set(&beat);
+                self.links.note(self.node, &beat.links);
                 let alive = to_node::Message::Alive(Alive {
                     number: beat.number,
                 });

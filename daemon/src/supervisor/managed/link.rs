@@ -344,6 +344,7 @@ impl Link<'_> {
         let mut beats = tokio::time::interval(pace.interval);
         let mut unanswered = VecDeque::new();
         let mut number = 0;
+        let mut reported = 0;
         let mut silent_at = Instant::now() + pace.limit;
         loop {
             tokio::select! {
@@ -365,7 +366,10 @@ impl Link<'_> {
                 _ = beats.tick() => {
                     number += 1;
                     unanswered.push_back((number, self.managed.now()));
-                    outgoing.push(from_node::Message::Heartbeat(self.heartbeat(number).await));
+                    let (links, up_to) = self.managed.0.links.news(reported).await;
+                    reported = up_to;
+                    let heartbeat = Heartbeat { links, ..self.heartbeat(number).await };
+                    outgoing.push(from_node::Message::Heartbeat(heartbeat));
                 }
                 () = tokio::time::sleep_until(silent_at) => return Err(Parted::Silent),
             }
@@ -399,6 +403,7 @@ impl Link<'_> {
             devices: self.readiness.uses(Duration::ZERO).await,
             hosts: hosts.collect(),
             away: count(self.managed.0.workers.away().0),
+            links: Vec::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 //! `--measure`, measures them first.
 //!
 //! - [`measuring`]: the rounds, and one measurement of a pair; [`ends`]: who takes part;
+//! - [`managed`]: the device manager's nodes, figures and claims;
 //! - [`matrix`]: the kept figures as a matrix, and slow pairs; pure;
 //! - [`drawn`]: the same as a picture; pure.
 //!
@@ -9,6 +10,7 @@
 
 mod drawn;
 mod ends;
+mod managed;
 mod matrix;
 mod measuring;
 
@@ -17,15 +19,20 @@ use std::time::Duration;
 
 use causeway::config::rate;
 use causeway_links::Terms;
+use causeway_proto::manager::{LinkList, LinkNode};
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, USAGE};
+use crate::json::id;
 use crate::new_file::{NewFile, PUBLIC};
 use crate::say::say;
 use crate::text::printable;
 
 pub(crate) use ends::Hosts;
-pub(crate) use matrix::{Figures, LinkReport, bandwidth, slow};
+use managed::Claims;
+pub(crate) use managed::listed;
+use matrix::Host;
+pub(crate) use matrix::{Figures, bandwidth, slow};
 
 /// Arguments of `links`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +40,7 @@ pub(crate) struct Arguments {
     /// Measure the links among this machine and the nodes, each for a second; they do other work meanwhile, but slower
     #[arg(long)]
     measure: bool,
-    /// The nodes to measure or show, by name or address [default: all configured nodes]
+    /// The nodes to measure or show, by name or address [default: all configured nodes, and all of the device manager]
     #[arg(value_name = "NODE")]
     nodes: Vec<String>,
     /// Seconds of each direction of a link, from 0.05 to 10
@@ -42,7 +49,7 @@ pub(crate) struct Arguments {
     /// Highest rate of a measurement, for example "100 MB/s" [default: as fast as possible]
     #[arg(long, requires = "measure", value_parser = rate)]
     rate: Option<u64>,
-    /// Measure while sessions move data, and longer than 10 s a minute; only administrators in the node's daemon.toml may
+    /// Measure while sessions move data, and longer than 10 s a minute; only administrators of the device manager, or in the node's daemon.toml, may
     #[arg(long, requires = "measure")]
     force: bool,
     /// Draw the cluster with its links into this new file
@@ -69,13 +76,16 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             .cure("give 0.05 to 10 seconds")
             .code(USAGE)
     })?;
-    let (hosts, absent) = Hosts::find(&settings, &arguments.nodes)?;
+    let claims = (settings.manager.is_some() && arguments.measure).then(|| Claims::ask(context));
+    let claims = claims.transpose()?;
+    let (hosts, absent) = Hosts::find(context, &settings, &arguments.nodes, claims.as_ref())?;
     tell(&absent);
     let mut measured = measuring::MeasuredPairs::default();
     if arguments.measure {
-        measured = measuring::measure(&hosts, terms, arguments.force);
+        measured = measuring::measure(context, &hosts, claims, (terms, arguments.force));
     }
     let (mut kept, problems) = hosts.links();
+    kept.extend(measured.by_nodes);
     let not_kept = measured.not_kept.into_iter();
     kept.extend(not_kept.map(|of| ends::shown("", of)));
     tell(&problems);
@@ -91,6 +101,16 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             "links that could not be measured: {failed}"
         ))),
     }
+}
+
+/// The figures among the device manager's nodes.
+pub(crate) fn of_manager(list: &LinkList) -> Figures {
+    let host = |of: &LinkNode| Host {
+        name: of.name.clone(),
+        id: id(&of.node_uuid),
+    };
+    let hosts: Vec<_> = list.nodes.iter().map(host).collect();
+    Figures::of(&hosts, managed::figures(list))
 }
 
 fn tell(problems: &[String]) {

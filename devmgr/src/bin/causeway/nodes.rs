@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use causeway::config;
+use causeway_devmgr::listing::{LinkTo, NodeLinks};
 use causeway_proto::manager::{DrainNodeRequest, ListNodesRequest, RemoveNodeRequest};
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{Leaving, ManagedDevice, ManagedNode};
+use crate::links;
 use crate::text::{NodeNames, Table, bytes, milliseconds, node_state};
 
 /// How often `drain --migrate` looks whether the leases have moved.
@@ -85,7 +87,11 @@ fn list(context: &Context) -> Outcome {
         let request = manager.request(ListNodesRequest {});
         manager.answer_to(manager.admin().list_nodes(request)).await
     })?;
-    let nodes: Vec<ManagedNode> = list.nodes.into_iter().map(ManagedNode::from).collect();
+    let mut nodes: Vec<ManagedNode> = list.nodes.into_iter().map(ManagedNode::from).collect();
+    let figures = links::of_manager(&links::listed(context)?);
+    for node in &mut nodes {
+        node.links = NodeLinks::of(&node.node, figures.links());
+    }
     context.print(&nodes, |nodes| text(nodes))
 }
 
@@ -182,7 +188,32 @@ fn text(nodes: &[ManagedNode]) -> String {
     let insecure = nodes.iter().filter(|node| node.insecure);
     let insecure =
         insecure.map(|node| format!("{}: {INSECURE}\n", names.label(&node.node, &node.name)));
-    format!("{table}{leaving}{}", insecure.collect::<String>())
+    let links = links_text(nodes, &names);
+    format!("{table}{links}{leaving}{}", insecure.collect::<String>())
+}
+
+/// The nodes' measured links. Empty if there is none.
+fn links_text(nodes: &[ManagedNode], names: &NodeNames) -> String {
+    let end = |of: &LinkTo| {
+        let name = names.label(&of.node, &of.name);
+        format!("{}, {name}", links::bandwidth(of.bytes_per_second))
+    };
+    let mut table = Table::new(["NODE", "LINKS", "SLOWEST", "FASTEST"]);
+    let measured = nodes.iter().filter_map(|of| Some((of, of.links.as_ref()?)));
+    let mut count = 0;
+    for (node, links) in measured {
+        count += 1;
+        table.row([
+            names.label(&node.node, &node.name),
+            links.measured.to_string(),
+            end(&links.slowest),
+            end(&links.fastest),
+        ]);
+    }
+    match count {
+        0 => String::new(),
+        _ => format!("\n{table}"),
+    }
 }
 
 fn leaving_text(nodes: &[ManagedNode]) -> String {
@@ -234,6 +265,28 @@ mod tests {
             .filter(|line| line.contains("INSECURE"))
             .collect();
         assert!(said.len() == 1 && said[0].starts_with("gpu2"), "{text}");
+    }
+
+    #[test]
+    fn links_have_a_table_of_their_own_and_only_if_there_are_any() {
+        let to = |name: &str, bytes_per_second| LinkTo {
+            node: name.to_owned(),
+            name: name.to_owned(),
+            bytes_per_second,
+        };
+        let mut node = ManagedNode {
+            name: "gpu1".to_owned(),
+            ..ManagedNode::from(causeway_proto::manager::NodeInfo::default())
+        };
+        assert!(!text(std::slice::from_ref(&node)).contains("SLOWEST"));
+        node.links = Some(NodeLinks {
+            measured: 2,
+            slowest: to("gpu3", 12_500_000),
+            fastest: to("gpu2", 125_000_000),
+        });
+        let text = text(&[node]);
+        assert!(text.contains("100 Mbit/s, gpu3"), "{text}");
+        assert!(text.contains("1.00 Gbit/s, gpu2"), "{text}");
     }
 
     #[test]

@@ -40,6 +40,7 @@ use super::admin::{ManagerListing, may_see_all};
 use super::authentication::{Authenticator, as_user};
 use super::input::Input;
 use super::leases::whose;
+use super::links::ReportedLinks;
 use super::watching::standby;
 use crate::dashboard::files;
 use crate::dashboard::view::Audience;
@@ -88,6 +89,7 @@ pub(super) struct Served {
     pub(super) authenticator: Authenticator,
     pub(super) visible: Visible,
     pub(super) managers: ManagerListing,
+    pub(super) links: ReportedLinks,
     pub(super) tenure: Tenure,
 }
 
@@ -131,6 +133,7 @@ impl Dashboard {
             let source = Source {
                 owner: served.owner,
                 managers: served.managers,
+                links: served.links,
                 feed: Arc::clone(&feed),
             };
             Arc::new(Reign {

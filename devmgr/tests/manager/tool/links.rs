@@ -1,7 +1,13 @@
 //! `causeway links` with real daemons on loopback.
 
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::super::process::{AT_MOST, Manager};
 use super::super::real_node::Daemon;
-use super::Tool;
+use super::running::tool;
+use super::{Secured, Tool};
 
 /// The number of kept figures in each of a folder's files of them.
 fn kept(folder: &std::path::Path) -> Vec<usize> {
@@ -92,4 +98,98 @@ fn wrong_arguments_and_damaged_files_are_named() {
     assert_eq!(shown.code, Some(0));
     std::fs::write(tool.home().join("there.svg"), "mine").unwrap();
     assert!(tool.refuses("links --svg there.svg").contains("exists"));
+}
+
+/// A manager, and two daemons that have joined it.
+fn managed(manager: &Manager) -> ([tempfile::TempDir; 2], [Daemon; 2]) {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let daemons = [0, 1].map(|of| {
+        let text = format!(
+            "name = \"gpu{of}\"\n[manager]\naddress = [\"{}\"]\n",
+            manager.address
+        );
+        Daemon::configured(folders[of].path(), &text)
+    });
+    let admin = tool(manager, "root");
+    eventually("both nodes", || {
+        let nodes = admin.json("nodes");
+        let nodes = nodes.as_array().unwrap().iter();
+        nodes.filter(|of| of["connected"] == true).count() == 2
+    });
+    (folders, daemons)
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < AT_MOST, "{what}");
+    }
+}
+
+fn between_nodes(links: &Value) -> Vec<Value> {
+    let links = links.as_array().unwrap().iter();
+    let links = links.filter(|of| !of["from_id"].is_null());
+    links.cloned().collect()
+}
+
+#[test]
+fn the_managers_nodes_are_measured_and_the_manager_shows_their_links() {
+    let mut manager = Manager::start();
+    let (folders, daemons) = managed(&manager);
+    let ann = tool(&manager, "ann");
+    assert!(ann.does("links").contains("no figures are kept"));
+    let said = ann.run("links --measure");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.err.matches(": round ").count(), 3, "{said:?}");
+    for name in ["this machine", "gpu0", "gpu1"] {
+        assert!(said.out.contains(name), "{said:?}");
+    }
+    let of_nodes: Vec<_> = folders.iter().map(|folder| kept(folder.path())).collect();
+    assert_eq!(of_nodes.concat(), [1]);
+    // Everyone sees the figure, as soon as the manager has it.
+    let bob = tool(&manager, "bob");
+    eventually("the figure", || {
+        !between_nodes(&bob.json("links")).is_empty()
+    });
+    let links = bob.json("links");
+    assert_eq!(
+        links.as_array().unwrap().len(),
+        1,
+        "bob has measured nothing"
+    );
+    let link = &links[0];
+    assert!(
+        link["outward_bytes_per_second"].as_u64().unwrap() > 0,
+        "{link}"
+    );
+    assert_eq!(ann.json("links").as_array().unwrap().len(), 3);
+    let nodes = bob.json("nodes");
+    for node in nodes.as_array().unwrap() {
+        assert_eq!(node["links"]["measured"], 1, "{node}");
+        let name = &node["links"]["slowest"]["name"];
+        assert!(name != &node["name"] && name.is_string(), "{node}");
+    }
+    assert!(bob.does("nodes").contains("SLOWEST"), "{nodes}");
+    // The nodes report again to a manager that has forgotten.
+    manager.kill_and_restart();
+    let bob = tool(&manager, "bob");
+    eventually("the figure", || {
+        !between_nodes(&bob.json("links")).is_empty()
+    });
+    drop(daemons);
+}
+
+#[test]
+fn a_user_who_sees_no_nodes_sees_no_links_and_has_no_claims() {
+    let secured = Secured::start();
+    let ann = secured.user("ann");
+    let none = ann.refuses("links");
+    assert!(none.contains("no node takes part"), "{none}");
+    let none = ann.refuses("links --measure");
+    assert!(none.contains("no node takes part"), "{none}");
+    let admin = secured.admin().refuses("links");
+    assert!(
+        admin.contains("no node takes part"),
+        "there is none: {admin}"
+    );
 }
