@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use crate::common::Daemon;
 use crate::common::block_on;
 use crate::common::manager::{LONG, Manager, Node, USER};
-use crate::support::{cluster, daemon};
+use crate::support::{Cluster, daemon};
 
 const VERSION: u32 = WireVersion::CURRENT.number() as u32;
 
@@ -38,6 +38,18 @@ fn place(node: &Node) -> NodePlace {
         addresses: node.hello.addresses.clone(),
         not_after_unix_ms: unix_ms(SystemTime::now() + LONG),
     }
+}
+
+/// A daemon that knows its manager's key.
+fn joined() -> Cluster {
+    let cluster = crate::support::cluster();
+    is_joined(&cluster.node);
+    cluster
+}
+
+/// Waits until the daemon has been welcomed: then its heartbeats begin.
+fn is_joined(node: &Node) {
+    node.beat(|_| true);
 }
 
 fn asked(credential: Vec<u8>, end: Option<LinkEnd>) -> MeasureLinkRequest {
@@ -67,7 +79,7 @@ fn refused(daemon: &Daemon, request: MeasureLinkRequest, part: &str) {
 
 #[test]
 fn only_the_managers_claim_for_this_node_measures() {
-    let cluster = cluster();
+    let cluster = joined();
     let (_, lease) = cluster.lease();
     let key = &cluster.manager.key;
     let signed = |change: &dyn Fn(&mut MeasuringClaim)| {
@@ -114,7 +126,7 @@ fn only_the_managers_claim_for_this_node_measures() {
 
 #[test]
 fn only_administrators_force() {
-    let cluster = cluster();
+    let cluster = joined();
     let force = |admin| {
         let claim = MeasuringClaim {
             admin,
@@ -132,7 +144,7 @@ fn only_administrators_force() {
 
 #[test]
 fn a_node_dials_only_where_the_manager_says_that_another_node_is() {
-    let cluster = cluster();
+    let cluster = joined();
     let (key, daemon) = (&cluster.manager.key, &cluster.daemon);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let to = |place: Vec<u8>| LinkEnd {
@@ -210,6 +222,8 @@ fn the_manager_gets_each_figure_once_and_again_after_a_new_connection() {
         (daemon, node)
     };
     let ((one, first), (other, second)) = (start(0), start(1));
+    is_joined(&first);
+    is_joined(&second);
     let pair = [(&one, &first), (&other, &second)];
     // A limit that a user sets says nothing about the link.
     let slow = measure_pair(&manager, pair, |request| {

@@ -6,17 +6,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use causeway_links::Entry;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::change::without_nulls;
 use super::hour::Hour;
+use crate::inventory::NodeId;
 use crate::listing::{
     Kind, Lease, LinkReport, ManagedDevice, ManagedNode, Managers, Queue, Waiting, id,
 };
 use crate::policy::UserName;
 use crate::rates::Rates;
-use crate::service::ReportedLink;
 use crate::time::Wall;
 
 /// Everything that pages show, as of one moment.
@@ -32,6 +33,15 @@ pub(crate) struct Content {
     pub(crate) managers: Option<KnownAt>,
     /// The slowest measured links. Empty if nobody looks who sees them.
     pub(crate) links: Arc<Vec<ReportedLink>>,
+}
+
+/// A link's figure, with the node that has measured and the other one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ReportedLink {
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    /// Without names.
+    pub(crate) of: Entry,
 }
 
 /// A node. Its devices are beside it, because they have rows of their own.
@@ -295,8 +305,6 @@ mod tests {
     use causeway_proto::manager as pb;
 
     use super::*;
-    use crate::inventory::NodeId;
-    use causeway_links::Entry;
 
     fn lease_of(id: u8, user: &str, device: u32) -> pb::LeaseInfo {
         pb::LeaseInfo {

@@ -15,6 +15,7 @@ use causeway_security::LeaseKey;
 use parking_lot::Mutex;
 
 use super::book::Book;
+use crate::dashboard::view::ReportedLink;
 use crate::inventory::NodeId;
 use crate::policy::UserName;
 use crate::time::Wall;
@@ -47,14 +48,6 @@ struct Reported {
 struct Slowest {
     version: u64,
     links: Arc<Vec<ReportedLink>>,
-}
-
-/// A figure, with the node that has measured and the other one.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ReportedLink {
-    pub(crate) from: NodeId,
-    pub(crate) to: NodeId,
-    pub(crate) of: Entry,
 }
 
 impl ReportedLinks {

@@ -64,7 +64,6 @@ use book::Book;
 use certified::Certified;
 pub use error::CannotStart;
 pub use first_admin::token_file;
-pub(crate) use links::ReportedLink;
 pub use offline::{Task, offline};
 use owner::{Beginning, Clock, Health, Owner, OwnerEnd, Writer};
 use port::Port;
