@@ -60,7 +60,7 @@ pub struct NodeReport {
     pub resume_limit: Duration,
     /// The link from this machine, as the user has had it measured. Absent: they have not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub link: Option<LinkReport>,
+    pub link: Option<Box<LinkReport>>,
 }
 
 /// A device.
@@ -277,13 +277,14 @@ fn node_report(name: String, address: String, reply: Reply, kept: &Table) -> Nod
 }
 
 /// The link from this machine to a node.
-fn link_to(name: &str, uuid: &[u8], kept: &Table) -> Option<LinkReport> {
+fn link_to(name: &str, uuid: &[u8], kept: &Table) -> Option<Box<LinkReport>> {
     let peer = id(uuid);
     let entry = kept.find("", &peer)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default().as_secs();
     let from = ("this machine".to_owned(), None);
-    Some(LinkReport::new(from, (name.to_owned(), peer), entry, now))
+    let report = LinkReport::new(from, (name.to_owned(), peer), entry, now);
+    Some(Box::new(report))
 }
 
 fn device(platform: &Platform, device: &Device) -> DeviceReport {

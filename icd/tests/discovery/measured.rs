@@ -282,6 +282,7 @@ fn hostile(host: &Host, does: Does) -> LinkEnd {
         addresses: vec![listener.local_addr().expect("an address").to_string()],
         node_uuid: vec![9; 16].into(),
         node_name: "hostile".to_owned(),
+        place: Default::default(),
     };
     std::thread::spawn(move || {
         let threads = (0..lanes::ALL).map(|_| {

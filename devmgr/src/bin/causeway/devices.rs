@@ -177,7 +177,7 @@ fn node_text(node: &NodeReport) -> String {
             node.own_sessions, node.own_away
         ));
     }
-    lines.extend(node.link.as_ref().map(link_text));
+    lines.extend(node.link.as_deref().map(link_text));
     lines.extend(node.devices.iter().map(device_text));
     let remarks = node.remarks.iter();
     lines.extend(remarks.map(|remark| format!("  remark: {remark}")));

@@ -101,7 +101,8 @@ impl Hosts {
         if nodes.is_empty() {
             let what = format!("no node takes part; {}", absent.join("; "));
             return Err(Failure::new(what.trim_end_matches("; ")).cure(
-                "name configured nodes, and see with `causeway devices` which of them answer",
+                "name configured nodes, and see with `causeway devices` which of them answer; a device manager shows users the nodes of their \
+                 leases",
             ));
         }
         let memory = config::link_memory();
