@@ -2,11 +2,12 @@
 //! with heartbeats.
 //!
 //! Nothing here measures. Invariants: there is one figure for each other node, and 4,096 at most. A heartbeat carries
-//! [`MOST_NEWS`] figures at most, and each connection to the manager gets each figure once.
+//! [`MOST_NEWS`] figures at most, and each connection to the manager sends each figure once. No heartbeat waits for the disk.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_links::{Entry, LinkMemory, Table};
 use causeway_proto::control::Link;
@@ -24,6 +25,7 @@ struct Shared {
     memory: Option<LinkMemory>,
     /// `None`: not read yet.
     known: Mutex<Option<Known>>,
+    is_loading: AtomicBool,
 }
 
 /// The figures, numbered in the order of their arrival. Pure.
@@ -36,12 +38,17 @@ struct Known {
 }
 
 impl Known {
-    fn of(table: &Table) -> Known {
-        let mut known = Known::default();
-        let mut entries = table.entries().to_vec();
-        entries.sort_by_key(|of| of.when);
-        entries.into_iter().for_each(|of| known.note(of));
-        known
+    fn of(table: Table) -> Known {
+        let entries = table.entries().iter();
+        let mut peers: Vec<_> = entries.map(|of| (of.when, of.peer.clone())).collect();
+        peers.sort();
+        let last = peers.len() as u64;
+        let peers = peers.into_iter().map(|(_, peer)| peer);
+        Known {
+            numbers: peers.zip(1..).collect(),
+            table,
+            last,
+        }
     }
 
     fn note(&mut self, entry: Entry) {
@@ -78,6 +85,7 @@ impl ClusterLinks {
         ClusterLinks(Arc::new(Shared {
             memory,
             known: Mutex::default(),
+            is_loading: AtomicBool::new(false),
         }))
     }
 
@@ -93,16 +101,15 @@ impl ClusterLinks {
         }
     }
 
-    /// The figures that are new after this number, and the number to ask with the next time.
-    pub(super) async fn news(&self, after: u64) -> (Vec<Link>, u64) {
-        if self.0.known.lock().is_none() {
-            let shared = Arc::clone(&self.0);
-            if let Err(error) = tokio::task::spawn_blocking(move || shared.load()).await {
-                tracing::error!(%error, "the kept figures of links are not reported");
-            }
-        }
+    /// The figures that are new after this number, and the number to ask with the next time. There are none until the file
+    /// was read, which begins here.
+    pub(super) fn news(&self, after: u64) -> (Vec<Link>, u64) {
         let known = self.0.known.lock();
         let Some(known) = known.as_ref() else {
+            if !self.0.is_loading.swap(true, Ordering::Relaxed) {
+                let shared = Arc::clone(&self.0);
+                tokio::task::spawn_blocking(move || shared.load());
+            }
             return (Vec::new(), after);
         };
         let (news, up_to) = known.after(after);
@@ -127,7 +134,7 @@ impl Shared {
             tracing::warn!(%error, "the kept figures of links cannot be used");
             Table::default()
         });
-        Known::of(&table)
+        Known::of(table)
     }
 }
 
@@ -170,7 +177,7 @@ mod tests {
         known.note(entry(3, 100));
         assert_eq!(numbers(&known.after(up_to).0), [100]);
         // Another connection gets all, in the order of their arrival.
-        let all = Known::of(&known.table);
+        let all = Known::of(known.table);
         assert_eq!(all.after(0).0.len(), 64);
         assert_eq!(numbers(&all.after(64).0), [66, 67, 68, 69, 70, 100]);
     }
@@ -189,10 +196,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let memory = LinkMemory::of_cluster(folder.path(), &[1; 16]);
         let links = ClusterLinks::new(Some(memory.clone()));
-        assert_eq!(links.news(0).await, (vec![], 0));
+        assert_eq!(links.news(0), (vec![], 0));
         links.keep(entry(7, 5));
-        assert_eq!(links.news(0).await, (vec![entry(7, 5).to_wire()], 1));
+        assert_eq!(links.news(0), (vec![entry(7, 5).to_wire()], 1));
         let again = ClusterLinks::new(Some(memory));
-        assert_eq!(again.news(0).await.0, [entry(7, 5).to_wire()]);
+        assert_eq!(again.news(0), (vec![], 0), "not read yet");
+        while again.news(0).0.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(again.news(0).0, [entry(7, 5).to_wire()]);
     }
 }

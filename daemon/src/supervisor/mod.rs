@@ -58,6 +58,7 @@ use std::time::{Duration, Instant};
 
 use causeway_lane::Place;
 use causeway_links::LinkMemory;
+use causeway_security::{BadKey, EndKey};
 use causeway_serving::admission::Admission;
 use causeway_serving::counts::Reasons;
 use causeway_serving::gate::Places;
@@ -145,6 +146,9 @@ pub enum CannotStart {
     /// The descriptions of the gRPC services for reflection are invalid.
     #[error(transparent)]
     Services(#[from] NotReflected),
+    /// The system has no randomness for a key.
+    #[error("the system gives no random numbers for the key of measured links")]
+    LinkKey(#[from] BadKey),
     /// Another system call failed.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -302,12 +306,24 @@ impl Node {
             kept_in.map(|folder| LinkMemory::of_node(folder, identity.uuid.as_bytes())),
             cluster_links.clone(),
         );
-        let managed = settings.manager.clone().map(|manager| {
-            let shares = settings.shares.clone();
-            let node = *identity.uuid.as_bytes();
-            let term = identity.term_file.clone();
-            Managed::new(manager, shares, node, workers.clone(), term, cluster_links)
-        });
+        let managed = settings
+            .manager
+            .clone()
+            .map(|manager| -> Result<_, BadKey> {
+                let shares = settings.shares.clone();
+                let node = *identity.uuid.as_bytes();
+                let term = identity.term_file.clone();
+                let links = (cluster_links, EndKey::generate()?);
+                Ok(Managed::new(
+                    manager,
+                    shares,
+                    node,
+                    workers.clone(),
+                    term,
+                    links,
+                ))
+            });
+        let managed = managed.transpose()?;
         let settings = Arc::new(settings);
         let cards = Cards::new(processes.clone());
         let inventory = InventoryCache::new(settings.inventory, processes.clone());

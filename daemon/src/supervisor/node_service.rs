@@ -275,8 +275,11 @@ impl Node for NodeService {
             node_name: self.description.name().to_owned(),
             ..LinkEnd::default()
         };
-        let reply = self.links.measure(wanted, end, own).await;
-        Ok(Response::new(reply?))
+        let mut reply = self.links.measure(wanted, end, own).await?;
+        if let Some(managed) = &self.managed {
+            reply.end = reply.end.map(|end| managed.proved(end));
+        }
+        Ok(Response::new(reply))
     }
 
     async fn get_links(

@@ -1,13 +1,14 @@
 //! Measured links: the figures that nodes report, and the claims with which users have links measured.
 //!
 //! The figures are in memory only: nodes keep them, and report them again to each manager. The owner's state says who may
-//! see a node. Invariants: a node reports its own links only. A node has [`MOST_OF_NODE`] figures at most, and all nodes
-//! together [`MOST`]. A user gets neither name nor claim of a node that the policy hides from them.
+//! see a node. Invariants: a node reports its own links only, to nodes that the manager knows. A node has [`MOST_OF_NODE`]
+//! figures at most, and all nodes together [`MOST`]; no node displaces figures of one that has fewer. A user gets neither name nor claim of a node that the policy hides from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use causeway_links::Entry;
 use causeway_proto::control::Link;
 use causeway_proto::manager as pb;
@@ -41,6 +42,8 @@ struct Reported {
     /// Changes with each figure.
     version: u64,
     slowest: Slowest,
+    /// Whether the log says that there are too many.
+    is_told: bool,
 }
 
 /// The slowest links, as of a version.
@@ -51,24 +54,14 @@ struct Slowest {
 }
 
 impl ReportedLinks {
-    /// Notes what a node reports. Nonsense is skipped.
-    pub(super) fn note(&self, node: NodeId, links: &[Link]) {
-        if links.is_empty() {
-            return;
-        }
+    /// Notes figures of a node's links to nodes that the manager knows.
+    pub(super) fn note(&self, node: NodeId, figures: Vec<(NodeId, Entry)>, now: Wall) {
+        let now = now.0 / 1000;
         let mut reported = self.0.lock();
-        for link in links.iter().take(MOST_NEWS) {
-            let peer = <[u8; 16]>::try_from(&link.node_uuid[..]).ok().map(NodeId);
-            if let (Some(peer), Some(entry)) = (peer, Entry::from_wire(link))
-                && peer != node
-            {
-                let entry = Entry {
-                    peer: String::new(),
-                    name: String::new(),
-                    ..entry
-                };
-                reported.note(node, peer, entry);
-            }
+        for (peer, entry) in figures {
+            // A node whose clock is ahead must not hide the other end's figures for long.
+            let when = entry.when.min(now);
+            reported.note(node, peer, Entry { when, ..entry });
         }
     }
 
@@ -105,60 +98,128 @@ impl ReportedLinks {
         seen.into_iter().map(message).collect()
     }
 
-    /// The newest figure of each pair, of so many pairs, the slowest first.
+    /// The newest figure of each pair, of so many pairs, the slowest first. Takes a while if something has changed.
     pub(super) fn slowest(&self, most: usize) -> Arc<Vec<ReportedLink>> {
+        let (version, figures) = {
+            let reported = self.0.lock();
+            if reported.slowest.version == reported.version {
+                return Arc::clone(&reported.slowest.links);
+            }
+            (reported.version, reported.figures())
+        };
+        // Without the lock, for which heartbeats wait.
+        let pairs = slowest(figures, most);
         let mut reported = self.0.lock();
-        if reported.slowest.version != reported.version {
-            reported.slowest = Slowest {
-                version: reported.version,
-                links: Arc::new(reported.slowest(most)),
-            };
-        }
-        Arc::clone(&reported.slowest.links)
+        let links = pairs.into_iter().filter_map(|(from, to)| {
+            let of = reported.of.get(&from)?.get(&to)?.clone();
+            Some(ReportedLink { from, to, of })
+        });
+        let links = Arc::new(links.collect());
+        reported.slowest = Slowest {
+            version,
+            links: Arc::clone(&links),
+        };
+        links
     }
 }
 
 impl Reported {
     fn note(&mut self, node: NodeId, peer: NodeId, entry: Entry) {
-        let links = self.of.entry(node).or_default();
-        if !links.contains_key(&peer) {
-            if links.len() >= MOST_OF_NODE {
-                let oldest = links.iter().min_by_key(|(_, of)| of.when);
-                let oldest = oldest.map(|(peer, _)| *peer);
-                oldest.and_then(|oldest| links.remove(&oldest));
-            } else if self.count >= MOST {
-                return;
-            } else {
+        let known = self.of.get_mut(&node).and_then(|of| of.get_mut(&peer));
+        match known {
+            // A report that was overtaken.
+            Some(known) if known.when > entry.when => return,
+            Some(known) => *known = entry,
+            None => {
+                self.make_room(node);
+                self.of.entry(node).or_default().insert(peer, entry);
                 self.count += 1;
             }
         }
-        links.insert(peer, entry);
         self.version += 1;
     }
 
-    fn slowest(&self, most: usize) -> Vec<ReportedLink> {
-        let newest = |(from, to, of): &(&NodeId, &NodeId, &Entry)| {
-            let back = self.of.get(*to).and_then(|links| links.get(*from));
-            // Of two figures of one second, one counts.
-            back.is_none_or(|back| (back.when, *to) < (of.when, *from))
+    /// Makes room for one more figure of a node.
+    fn make_room(&mut self, node: NodeId) {
+        let own = self.of.get(&node).map_or(0, BTreeMap::len);
+        let from = match own {
+            MOST_OF_NODE.. => Some(node),
+            _ if self.count < MOST => return,
+            // The node with most figures; if it has as many, this one.
+            _ => {
+                let largest =
+                    |(of, links): &(&NodeId, &BTreeMap<_, _>)| (links.len(), **of == node);
+                self.of.iter().max_by_key(largest).map(|(of, _)| *of)
+            }
         };
+        if !self.is_told {
+            self.is_told = true;
+            tracing::warn!(
+                ?node,
+                of_node = own,
+                of_all = self.count,
+                "measured links are too many; old figures are dropped"
+            );
+        }
+        let links = from.and_then(|from| self.of.get_mut(&from));
+        let oldest = links.and_then(|links| {
+            let oldest = links.iter().min_by_key(|(_, of)| of.when);
+            let oldest = oldest.map(|(peer, _)| *peer)?;
+            links.remove(&oldest)
+        });
+        self.count -= usize::from(oldest.is_some());
+    }
+
+    fn figures(&self) -> Vec<Figure> {
         let all = (self.of.iter())
             .flat_map(|(from, links)| links.iter().map(move |(to, of)| (from, to, of)));
-        let mut pairs: Vec<_> = all.filter(newest).collect();
-        let rate =
-            |(from, to, of): &(&NodeId, &NodeId, &Entry)| (of.outward.min(of.inward), **from, **to);
-        if pairs.len() > most {
-            pairs.select_nth_unstable_by_key(most, rate);
-            pairs.truncate(most);
-        }
-        pairs.sort_unstable_by_key(rate);
-        let pairs = pairs.into_iter().map(|(from, to, of)| ReportedLink {
+        let figure = |(from, to, of): (&NodeId, &NodeId, &Entry)| Figure {
             from: *from,
             to: *to,
-            of: of.clone(),
-        });
-        pairs.collect()
+            when: of.when,
+            rate: of.outward.min(of.inward),
+        };
+        all.map(figure).collect()
     }
+}
+
+/// What decides whether a link is one of the slowest.
+struct Figure {
+    from: NodeId,
+    to: NodeId,
+    when: u64,
+    rate: u64,
+}
+
+/// The slowest pairs, each by its newest figure.
+fn slowest(figures: Vec<Figure>, most: usize) -> Vec<(NodeId, NodeId)> {
+    let mut pairs: BTreeMap<(NodeId, NodeId), Figure> = BTreeMap::new();
+    for of in figures {
+        let pair = (of.from.min(of.to), of.from.max(of.to));
+        let known = pairs.get(&pair);
+        // Of two figures of one second, one counts.
+        if known.is_none_or(|known| (known.when, known.from) < (of.when, of.from)) {
+            pairs.insert(pair, of);
+        }
+    }
+    let mut pairs: Vec<_> = pairs.into_values().collect();
+    pairs.sort_unstable_by_key(|of| (of.rate, of.from, of.to));
+    pairs.truncate(most);
+    pairs.into_iter().map(|of| (of.from, of.to)).collect()
+}
+
+/// The figures of a report of a node, with the other ends. Nonsense is skipped.
+pub(super) fn figures(node: NodeId, links: &[Link]) -> Vec<(NodeId, Entry)> {
+    let figure = |link: &Link| {
+        let peer = NodeId(<[u8; 16]>::try_from(&link.node_uuid[..]).ok()?);
+        let entry = Entry {
+            peer: String::new(),
+            name: String::new(),
+            ..Entry::from_wire(link)?
+        };
+        (peer != node).then_some((peer, entry))
+    };
+    links.iter().take(MOST_NEWS).filter_map(figure).collect()
 }
 
 /// The nodes that a user may see: all, or those of the leases of `whose`.
@@ -176,7 +237,8 @@ pub(super) struct SeenNode {
     node: NodeId,
     name: String,
     addresses: Vec<String>,
-    is_connected: bool,
+    /// `None`: not connected.
+    link_key: Option<Bytes>,
 }
 
 /// The nodes that a user may see.
@@ -188,7 +250,7 @@ pub(super) fn seen_nodes(book: &Book, whose: Option<&UserName>) -> Vec<SeenNode>
             node,
             name: row.name.clone(),
             addresses: row.addresses.clone(),
-            is_connected: book.connected.contains_key(&node),
+            link_key: book.connected.get(&node).map(|of| of.link_key.clone()),
         })
     });
     nodes.collect()
@@ -204,6 +266,7 @@ pub(super) fn allowed(
     let lifetime_ms = u64::try_from(CLAIMED_FOR.as_millis()).unwrap_or(u64::MAX);
     let not_after_unix_ms = now.0.saturating_add(lifetime_ms);
     let node = |of: SeenNode| {
+        let link_key = of.link_key?;
         let uuid = of.node.0.to_vec();
         let credential = key.sign_measuring(&pb::MeasuringClaim {
             node_uuid: uuid.clone().into(),
@@ -216,21 +279,18 @@ pub(super) fn allowed(
             name: of.name.clone(),
             addresses: of.addresses.clone(),
             not_after_unix_ms,
+            link_key,
         });
-        pb::MeasurableNode {
+        Some(pb::MeasurableNode {
             node_uuid: uuid.into(),
             name: of.name,
             addresses: of.addresses,
             credential: credential.into(),
             place: place.into(),
-        }
+        })
     };
     pb::MeasuringAllowed {
-        nodes: nodes
-            .into_iter()
-            .filter(|of| of.is_connected)
-            .map(node)
-            .collect(),
+        nodes: nodes.into_iter().filter_map(node).collect(),
         lifetime_ms,
     }
 }
@@ -283,11 +343,15 @@ mod tests {
         among.into_iter().map(of).collect()
     }
 
+    fn report(links: &ReportedLinks, node: NodeId, of: &[Link]) {
+        links.note(node, figures(node, of), Wall(1_000_000));
+    }
+
     #[test]
     fn a_figure_is_replaced_and_seen_by_those_who_see_both_nodes() {
         let links = ReportedLinks::default();
-        links.note(id(1), &[link(id(2), 5, 1), link(id(3), 6, 1)]);
-        links.note(id(1), &[link(id(2), 7, 2)]);
+        report(&links, id(1), &[link(id(2), 5, 1), link(id(3), 6, 1)]);
+        report(&links, id(1), &[link(id(2), 7, 2)]);
         let both = [(id(1), id(2), 7), (id(1), id(3), 6)];
         assert_eq!(all(&links, &[id(1), id(2), id(3)]), both);
         assert_eq!(all(&links, &[id(1), id(2)]), both[..1]);
@@ -346,11 +410,11 @@ mod tests {
             to: "nowhere".to_owned(),
             ..link(id(2), 5, 1)
         };
-        links.note(id(1), &[wrong, Link::default(), link(id(1), 5, 1)]);
+        report(&links, id(1), &[wrong, Link::default(), link(id(1), 5, 1)]);
         assert_eq!(links.0.lock().count, 0);
         // A heartbeat has a limit.
         let many: Vec<_> = (10..110).map(|to| link(id(to), 5, 1)).collect();
-        links.note(id(1), &many);
+        report(&links, id(1), &many);
         assert_eq!(links.0.lock().count, MOST_NEWS);
     }
 
@@ -363,32 +427,55 @@ mod tests {
         }
         assert_eq!(reported.count, MOST_OF_NODE);
         assert!(!reported.of[&id(9_999)].contains_key(&id(0)), "the oldest");
-        for node in 10_000..10_050 {
+        for node in 10_000..10_033 {
             for to in 0..4_000 {
                 reported.note(id(node), id(to), entry(to));
             }
         }
         assert_eq!(reported.count, MOST);
-        // What is known is replaced all the same.
+        // What is known is replaced all the same, by what is newer.
         reported.note(id(9_999), id(4_999), entry(77));
-        assert_eq!(reported.of[&id(9_999)][&id(4_999)].when, 77);
+        assert_eq!(reported.of[&id(9_999)][&id(4_999)].when, 4_999);
+        reported.note(id(9_999), id(4_999), entry(6_000));
+        assert_eq!(reported.of[&id(9_999)][&id(4_999)].when, 6_000);
+        // Those who report much give way to the others.
+        (0..100).for_each(|to| reported.note(id(20_000), id(to), entry(1)));
+        assert_eq!(
+            (reported.count, reported.of[&id(20_000)].len()),
+            (MOST, 100)
+        );
+        assert!(reported.is_told);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_hides_no_later_figure() {
+        let links = ReportedLinks::default();
+        report(&links, id(1), &[link(id(2), 5, u64::MAX)]);
+        assert_eq!(links.slowest(9)[0].of.when, 1_000);
+        links.note(
+            id(2),
+            figures(id(2), &[link(id(1), 7, 1_001)]),
+            Wall(1_001_000),
+        );
+        assert_eq!(links.slowest(9)[0].of.outward, 7);
     }
 
     #[test]
     fn the_slowest_come_first_and_a_pair_once() {
         let links = ReportedLinks::default();
-        links.note(
+        report(
+            &links,
             id(1),
             &[link(id(2), 500, 1), link(id(3), 50, 1), link(id(4), 5, 1)],
         );
-        links.note(id(4), &[link(id(1), 70, 2)]);
+        report(&links, id(4), &[link(id(1), 70, 2)]);
         let rates = |most| {
             let of = |of: &ReportedLink| (of.from, of.to, of.of.outward);
             links.slowest(most).iter().map(of).collect::<Vec<_>>()
         };
         let slow = [(id(1), id(3), 50), (id(4), id(1), 70)];
         assert_eq!(rates(2), slow);
-        links.note(id(1), &[link(id(4), 6, 2)]);
+        report(&links, id(1), &[link(id(4), 6, 2)]);
         assert_eq!(rates(2), slow, "of one second, one counts");
     }
 }

@@ -12,6 +12,7 @@
 //!   them;
 //! - [`LeaseKey`], [`LeaseVerifier`]: leases that the device manager signs;
 //! - [`NotStated`]: the manager's signed statements for measured links, which [`LeaseKey`] signs too;
+//! - [`EndKey`]: the key with which a node proves that it is the other end of a measured link;
 //! - [`seal_reason`], [`open_reason`]: why a session has ended, when its TLS connections cannot say so any more;
 //! - [`Secret`]: bytes that no log and no error text shows.
 //!
@@ -58,7 +59,7 @@ pub use records::{Opener, Records};
 pub use secret::Secret;
 pub use server::{ClientCertificates, ServerTls, user_of};
 pub use session::SessionCertificate;
-pub use statement::NotStated;
+pub use statement::{EndKey, NotStated, is_end_of};
 pub use stream::TlsStream;
 pub use token::{BadToken, DerivingKey, Token, TokenHash};
 pub use token_list::{NotAuthenticated, TokenList, TokenListState};

@@ -1,19 +1,24 @@
-//! Signed statements of the device manager for measured links: who may measure on a node, and where a node is reached.
+//! Signed statements of the device manager for measured links: who may measure on a node, and where a node is reached. And
+//! with which key a node proves that it is the other end.
 //!
-//! They have the same key as leases. Invariants: each kind of statement has a text of its own before the signed bytes, so
+//! The manager's have the same key as leases. Invariants: each kind of statement has a text of its own before the signed bytes, so
 //! none counts as another one, nor as a lease. A statement is decoded only after its signature was verified.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use causeway_proto::manager::{MeasuringClaim, NodePlace, SignedStatement};
 use prost::Message;
-use ring::signature::{ED25519, UnparsedPublicKey};
+use ring::rand::SystemRandom;
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 
-use crate::claim::{CLOCKS_APART, LeaseKey, LeaseVerifier};
+use crate::claim::{BadKey, CLOCKS_APART, LeaseKey, LeaseVerifier};
 
 /// Texts before the signed bytes. Nothing else that the key signs begins with them.
 const MEASURING: &[u8] = b"causeway measuring 1\0";
 const PLACE: &[u8] = b"causeway place 1\0";
+/// Text before the bytes that a node signs.
+const END: &[u8] = b"causeway end 1\0";
 /// Maximum size of a statement. A node's addresses are far shorter.
 const MAX_STATEMENT: usize = 16 << 10;
 
@@ -21,16 +26,16 @@ const MAX_STATEMENT: usize = 16 << 10;
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 pub enum NotStated {
     /// The statement cannot be decoded.
-    #[error("the claim for measuring is not a statement of a device manager")]
+    #[error("it is not a statement of a device manager")]
     Malformed,
     /// The statement is not signed by this manager, is about something else, or was changed afterwards.
-    #[error("the claim for measuring is not signed by this node's device manager")]
+    #[error("it is not signed by this node's device manager")]
     Signature,
     /// The statement has expired.
-    #[error("the claim for measuring has expired; the device manager gives a new one")]
+    #[error("it has expired; the device manager gives a new one")]
     Expired,
     /// The claim is for another node.
-    #[error("the claim for measuring is for another node")]
+    #[error("it is for another node")]
     OtherNode,
 }
 
@@ -101,6 +106,53 @@ impl LeaseVerifier {
     }
 }
 
+/// A node's key, with which it proves that it is the other end of a measurement. It ends with the process.
+pub struct EndKey(Ed25519KeyPair);
+
+impl EndKey {
+    /// Generates a key.
+    ///
+    /// # Errors
+    /// [`BadKey`] when the system has no randomness.
+    pub fn generate() -> Result<EndKey, BadKey> {
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| BadKey)?;
+        let pair = Ed25519KeyPair::from_pkcs8(document.as_ref()).map_err(|_| BadKey)?;
+        Ok(EndKey(pair))
+    }
+
+    /// The public key.
+    #[must_use]
+    pub fn public_key(&self) -> &[u8] {
+        self.0.public_key().as_ref()
+    }
+
+    /// Proves that the measurement of this id is the node's, with this certificate; empty: without TLS.
+    #[must_use]
+    pub fn prove(&self, id: &[u8; 16], certificate_sha256: &[u8]) -> Vec<u8> {
+        let signed = [END, id, certificate_sha256].concat();
+        self.0.sign(&signed).as_ref().to_vec()
+    }
+}
+
+impl fmt::Debug for EndKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EndKey(..)")
+    }
+}
+
+/// Whether the node of this public key has proved that a measurement is its own.
+#[must_use]
+pub fn is_end_of(
+    public_key: &[u8],
+    id: &[u8; 16],
+    certificate_sha256: &[u8],
+    proof: &[u8],
+) -> bool {
+    let signed = [END, id, certificate_sha256].concat();
+    let key = UnparsedPublicKey::new(&ED25519, public_key);
+    key.verify(&signed, proof).is_ok()
+}
+
 fn in_time(not_after_unix_ms: u64, now: SystemTime) -> Result<(), NotStated> {
     let not_after = Duration::from_millis(not_after_unix_ms).saturating_add(CLOCKS_APART);
     // A clock before 1970 is not set, so no statement counts as valid.
@@ -134,6 +186,7 @@ mod tests {
             name: "gpu1".to_owned(),
             addresses: vec!["10.0.0.1:7079".to_owned()],
             not_after_unix_ms: 1_000_000,
+            link_key: vec![1; 32].into(),
         }
     }
 
@@ -202,6 +255,20 @@ mod tests {
         let another = LeaseKey::generate().unwrap().verifier();
         let verified = another.verify_measuring(&measuring, &NODE, at(0));
         assert_eq!(verified, Err(NotStated::Signature));
+    }
+
+    #[test]
+    fn only_the_nodes_key_proves_an_end_and_no_other_end() {
+        let (node, other) = (EndKey::generate().unwrap(), EndKey::generate().unwrap());
+        let (id, digest) = ([3; 16], [4; 32]);
+        let proof = node.prove(&id, &digest);
+        assert!(is_end_of(node.public_key(), &id, &digest, &proof));
+        assert!(!is_end_of(other.public_key(), &id, &digest, &proof));
+        assert!(!is_end_of(node.public_key(), &[5; 16], &digest, &proof));
+        assert!(!is_end_of(node.public_key(), &id, &[], &proof));
+        assert!(!is_end_of(&[], &id, &digest, &proof));
+        assert!(!is_end_of(node.public_key(), &id, &digest, &[]));
+        assert_eq!(format!("{node:?}"), "EndKey(..)");
     }
 
     proptest! {

@@ -45,6 +45,9 @@ pub struct LinkEnd {
     /// and addresses count, and not those above.
     #[prost(bytes = "bytes", tag = "7")]
     pub place: ::prost::bytes::Bytes,
+    /// Of a node of a device manager: Ed25519 by its Hello.link_key over "causeway end 1\0", id and certificate_sha256.
+    #[prost(bytes = "bytes", tag = "8")]
+    pub proof: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -63,6 +63,9 @@ pub struct Hello {
     /// the cluster that the node belongs to; empty: none yet
     #[prost(bytes = "bytes", tag = "11")]
     pub cluster_id: ::prost::bytes::Bytes,
+    /// Ed25519 public key, with which the node proves that it is an end of a link
+    #[prost(bytes = "bytes", tag = "12")]
+    pub link_key: ::prost::bytes::Bytes,
 }
 /// Replaces everything that Hello reported about the devices.
 #[allow(clippy::all)]
@@ -651,6 +654,9 @@ pub struct NodePlace {
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint64, tag = "4")]
     pub not_after_unix_ms: u64,
+    /// the node's Hello.link_key
+    #[prost(bytes = "bytes", tag = "5")]
+    pub link_key: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -291,6 +291,7 @@ impl Link<'_> {
             shared: offer.shared,
             stopping: state.grants.is_stopping(),
             insecure: self.description.is_exposed(),
+            link_key: self.managed.0.end_key.public_key().to_vec().into(),
             leases: state
                 .grants
                 .running()
@@ -366,7 +367,7 @@ impl Link<'_> {
                 _ = beats.tick() => {
                     number += 1;
                     unanswered.push_back((number, self.managed.now()));
-                    let (links, up_to) = self.managed.0.links.news(reported).await;
+                    let (links, up_to) = self.managed.0.links.news(reported);
                     reported = up_to;
                     let heartbeat = Heartbeat { links, ..self.heartbeat(number).await };
                     outgoing.push(from_node::Message::Heartbeat(heartbeat));

@@ -37,7 +37,7 @@ use std::time::{Duration, Instant, SystemTime};
 use causeway_managers::{Disbelieved, HighestTerm, probe};
 use causeway_proto::control::Inventory;
 use causeway_proto::manager::MoveEnded;
-use causeway_security::{LeaseVerifier, NotALease, VerifiedLease};
+use causeway_security::{EndKey, LeaseVerifier, NotALease, VerifiedLease};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::metadata::MetadataMap;
@@ -82,6 +82,8 @@ struct Shared {
     workers: Workers,
     /// The figures that the manager gets.
     links: ClusterLinks,
+    /// Proves to other nodes that an end of a link is this node's.
+    end_key: EndKey,
 }
 
 #[derive(Default)]
@@ -174,7 +176,7 @@ impl Managed {
         node: [u8; 16],
         workers: Workers,
         term_file: Option<PathBuf>,
-        links: ClusterLinks,
+        (links, end_key): (ClusterLinks, EndKey),
     ) -> Managed {
         let remembered = RememberedTerm::open(term_file.clone());
         let state = ManagedState {
@@ -193,6 +195,7 @@ impl Managed {
             parted: Notify::new(),
             workers,
             links,
+            end_key,
         }))
     }
 

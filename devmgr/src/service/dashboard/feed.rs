@@ -21,7 +21,7 @@ use super::super::admin::{ManagerListing, snapshot};
 use super::super::authentication::wall_now;
 use super::super::input::Input;
 use super::super::links::ReportedLinks;
-use super::super::reading::read;
+use super::super::reading::{gone, read};
 use super::super::wire;
 use crate::dashboard::change;
 use crate::dashboard::view::{Audience, Content, Figures, KnownAt, Node, device_id, draw};
@@ -34,7 +34,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Interval of the questions which managers there are. The answers come from etcd.
 const MANAGERS_EVERY: Duration = Duration::from_secs(5);
 /// Most links that a page shows.
-const MOST_LINKS: usize = 1_000;
+const MOST_LINKS: usize = 200;
 /// Time for that answer before a snapshot is made without it.
 const MANAGERS_WITHIN: Duration = Duration::from_millis(200);
 
@@ -231,7 +231,11 @@ impl Source {
             kinds: kinds.into_iter().map(Kind::from).collect(),
             managers,
             links: match sees_links {
-                true => self.links.slowest(MOST_LINKS),
+                true => {
+                    let links = self.links.clone();
+                    let slowest = tokio::task::spawn_blocking(move || links.slowest(MOST_LINKS));
+                    slowest.await.map_err(|_| gone())?
+                }
                 false => Arc::default(),
             },
         })
