@@ -3,6 +3,7 @@
 //! This module formats nothing for people. Invariant: one type for each listing, whoever shows it. The rules of
 //! the tool's `json.rs` apply: keys are never renamed or removed.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use causeway_links::Entry;
@@ -220,7 +221,7 @@ pub struct ManagedNode {
     pub hosts: Vec<HostLoad>,
     /// What becomes of the leases that `nodes drain --migrate` was to move.
     pub leaving: Vec<Leaving>,
-    /// The node's measured links. Absent: none is known.
+    /// The node's measured links. Absent: none is known, or they were not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub links: Option<NodeLinks>,
 }
@@ -248,37 +249,54 @@ pub struct LinkTo {
 }
 
 impl NodeLinks {
-    /// The links of a node, of those of all nodes. Old figures do not count. `None`: the node has none.
+    /// The links of each node, by its id. Old figures do not count.
     #[must_use]
-    pub fn of<'a>(
-        node: &str,
+    pub fn by_node<'a>(
         links: impl IntoIterator<Item = &'a LinkReport>,
-    ) -> Option<NodeLinks> {
-        let other = |of: &LinkReport| {
-            let from = of.from_id.clone().unwrap_or_default();
-            match () {
-                () if of.old => None,
-                () if from == node => Some((of.to_id.clone(), of.to.clone())),
-                () if of.to_id == node => Some((from, of.from.clone())),
-                () => None,
+    ) -> HashMap<&'a str, NodeLinks> {
+        let mut nodes: HashMap<&str, NodeLinks> = HashMap::new();
+        for of in links.into_iter().filter(|of| !of.old) {
+            let Some(from_id) = of.from_id.as_deref() else {
+                continue;
+            };
+            let (from, to) = ((from_id, &of.from), (&*of.to_id, &of.to));
+            for ((node, _), other) in [(from, to), (to, from)] {
+                match nodes.get_mut(node) {
+                    Some(known) => known.count(other, of.slower()),
+                    None => drop(nodes.insert(node, NodeLinks::one(other, of.slower()))),
+                }
             }
-        };
-        let ends = links.into_iter().filter_map(|of| {
-            let (node, name) = other(of)?;
-            let bytes_per_second = of.slower();
-            Some(LinkTo {
-                node,
-                name,
-                bytes_per_second,
-            })
-        });
-        let mut ends: Vec<_> = ends.collect();
-        ends.sort_by_key(|of| of.bytes_per_second);
-        Some(NodeLinks {
-            measured: ends.len(),
-            slowest: ends.first()?.clone(),
-            fastest: ends.last()?.clone(),
-        })
+        }
+        nodes
+    }
+
+    fn one(other: (&str, &String), bytes_per_second: u64) -> NodeLinks {
+        let link = LinkTo::new(other, bytes_per_second);
+        NodeLinks {
+            measured: 1,
+            slowest: link.clone(),
+            fastest: link,
+        }
+    }
+
+    fn count(&mut self, other: (&str, &String), bytes_per_second: u64) {
+        self.measured += 1;
+        if bytes_per_second < self.slowest.bytes_per_second {
+            self.slowest = LinkTo::new(other, bytes_per_second);
+        }
+        if bytes_per_second > self.fastest.bytes_per_second {
+            self.fastest = LinkTo::new(other, bytes_per_second);
+        }
+    }
+}
+
+impl LinkTo {
+    fn new((node, name): (&str, &String), bytes_per_second: u64) -> LinkTo {
+        LinkTo {
+            node: node.to_owned(),
+            name: name.clone(),
+            bytes_per_second,
+        }
     }
 }
 
@@ -598,4 +616,53 @@ impl fmt::Display for Client {
 #[must_use]
 pub fn id(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(from: Option<&str>, to: &str, rate: u64, when: u64) -> LinkReport {
+        let of = Entry {
+            peer: String::new(),
+            name: String::new(),
+            user: String::new(),
+            from: [10, 0, 0, 1].into(),
+            to: ([10, 0, 0, 2], 7079).into(),
+            least_ns: 1,
+            median_ns: 2,
+            lost: 0,
+            outward: rate,
+            inward: rate + 1,
+            stream_ms: 500,
+            tls: true,
+            when,
+        };
+        let named = |id: &str| format!("name of {id}");
+        let from = from.map_or((String::new(), None), |id| (named(id), Some(id.to_owned())));
+        LinkReport::new(from, (named(to), to.to_owned()), &of, 10_000_000)
+    }
+
+    #[test]
+    fn each_node_has_its_slowest_and_its_fastest_link() {
+        let now = 10_000_000;
+        let links = [
+            link(Some("a"), "b", 5, now),
+            link(Some("c"), "a", 9, now),
+            link(Some("a"), "d", 7, now),
+            link(Some("a"), "e", 1, 0),
+            link(None, "a", 1, now),
+        ];
+        let nodes = NodeLinks::by_node(&links);
+        assert_eq!(nodes.len(), 4);
+        let a = &nodes["a"];
+        assert_eq!(a.measured, 3);
+        assert_eq!((&*a.slowest.node, a.slowest.bytes_per_second), ("b", 5));
+        assert_eq!(
+            (&*a.fastest.name, a.fastest.bytes_per_second),
+            ("name of c", 9)
+        );
+        assert_eq!(nodes["d"].slowest, nodes["d"].fastest);
+        assert_eq!(nodes["d"].slowest.node, "a");
+    }
 }

@@ -162,7 +162,7 @@ const LISTS = {
       figure("Age", (of) => (of.old ? sign("warn", "old") : age(of.since_unix_ms)), (of) => -of.since_unix_ms),
       plain("Addresses", (of) => `${of.from_address}, ${of.to_address}`),
     ],
-    note: "The 1000 slowest links among nodes, as the nodes have measured them for all users. Old: not used any more.",
+    note: "The 200 slowest links among nodes, as the nodes have measured them for all users. Old: not used any more.",
   },
   leases: {
     title: "Leases", one: "lease", many: "leases", sort: { at: 3, down: false }, rows: () => page.all.leases, empty: "There is no lease.",

@@ -17,7 +17,7 @@ mod measuring;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway::config::rate;
+use causeway::config::{Settings, rate};
 use causeway_links::Terms;
 use causeway_proto::manager::{LinkList, LinkNode};
 
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     /// Highest rate of a measurement, for example "100 MB/s" [default: as fast as possible]
     #[arg(long, requires = "measure", value_parser = rate)]
     rate: Option<u64>,
-    /// Measure while sessions move data, and longer than 10 s a minute; only administrators of the device manager, or in the node's daemon.toml, may
+    /// Measure while sessions move data, and longer than 10 s a minute; for administrators of the manager, or of the node
     #[arg(long, requires = "measure")]
     force: bool,
     /// Draw the cluster with its links into this new file
@@ -76,12 +76,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
             .cure("give 0.05 to 10 seconds")
             .code(USAGE)
     })?;
-    let claims = (settings.manager.is_some() && arguments.measure).then(|| Claims::ask(context));
-    let claims = claims.transpose()?;
+    let claims = claims(context, &settings, arguments.measure)?;
     let (hosts, absent) = Hosts::find(context, &settings, &arguments.nodes, claims.as_ref())?;
     tell(&absent);
     let mut measured = measuring::MeasuredPairs::default();
     if arguments.measure {
+        tell(&hosts.not_measurable());
         measured = measuring::measure(context, &hosts, claims, (terms, arguments.force));
     }
     let (mut kept, problems) = hosts.links();
@@ -94,12 +94,39 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
         file.write(drawn::svg(&figures).as_bytes())?;
     }
     let printed = context.print(figures.links(), |_| figures.to_string())?;
-    match (measured.why, measured.failed) {
-        (Some(why), _) => Err(why),
-        (None, 0) => Ok(printed),
-        (None, failed) => Err(Failure::new(format!(
+    // Who names a node wants it to be measured.
+    let is_named = arguments.measure && !arguments.nodes.is_empty();
+    let skipped = hosts.not_found + hosts.not_measurable().len();
+    let skipped = if is_named { skipped } else { 0 };
+    match (measured.why, measured.failed, skipped) {
+        (Some(why), ..) => Err(why),
+        (None, 0, 0) => Ok(printed),
+        (None, 0, skipped) => Err(Failure::new(format!(
+            "named nodes that were not measured: {skipped}"
+        ))),
+        (None, failed, _) => Err(Failure::new(format!(
             "links that could not be measured: {failed}"
         ))),
+    }
+}
+
+/// The claims for measuring. `None` if nothing is measured on a device manager's nodes.
+fn claims(
+    context: &Context,
+    settings: &Settings,
+    is_measuring: bool,
+) -> Result<Option<Claims>, Failure> {
+    if !is_measuring || settings.manager.is_none() {
+        return Ok(None);
+    }
+    match Claims::ask(context) {
+        Ok(claims) => Ok(Some(claims)),
+        // The configured nodes need none.
+        Err(failure) if settings.discover || !settings.servers.is_empty() => {
+            say!("causeway links: no node of the device manager is measured: {failure}");
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
     }
 }
 

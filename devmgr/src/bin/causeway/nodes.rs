@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{Leaving, ManagedDevice, ManagedNode};
 use crate::links;
+use crate::say::say;
 use crate::text::{NodeNames, Table, bytes, milliseconds, node_state};
 
 /// How often `drain --migrate` looks whether the leases have moved.
@@ -20,7 +21,11 @@ const INSECURE: &str = "INSECURE: everyone who can reach this node can use it an
 
 /// Arguments of `nodes`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    /// Show the nodes with their slowest and their fastest measured links
+    #[arg(long)]
+    links: bool,
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -70,6 +75,7 @@ struct Which {
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     match &arguments.action {
+        None if arguments.links => with_links(context),
         None | Some(Action::List) => list(context),
         Some(Action::Drain(Drain {
             which,
@@ -83,16 +89,32 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 }
 
 fn list(context: &Context) -> Outcome {
+    let nodes = listed(context)?;
+    context.print(&nodes, |nodes| text(nodes))
+}
+
+fn with_links(context: &Context) -> Outcome {
+    let mut nodes = listed(context)?;
+    match links::listed(context) {
+        Ok(list) => {
+            let figures = links::of_manager(&list);
+            let mut of_nodes = NodeLinks::by_node(figures.links());
+            for node in &mut nodes {
+                node.links = of_nodes.remove(&*node.node);
+            }
+        }
+        // The nodes are worth showing all the same.
+        Err(failure) => say!("causeway nodes: the measured links are not shown: {failure}"),
+    }
+    context.print(&nodes, |nodes| text(nodes))
+}
+
+fn listed(context: &Context) -> Result<Vec<ManagedNode>, Failure> {
     let list = context.read_from_manager(async |manager| {
         let request = manager.request(ListNodesRequest {});
         manager.answer_to(manager.admin().list_nodes(request)).await
     })?;
-    let mut nodes: Vec<ManagedNode> = list.nodes.into_iter().map(ManagedNode::from).collect();
-    let figures = links::of_manager(&links::listed(context)?);
-    for node in &mut nodes {
-        node.links = NodeLinks::of(&node.node, figures.links());
-    }
-    context.print(&nodes, |nodes| text(nodes))
+    Ok(list.nodes.into_iter().map(ManagedNode::from).collect())
 }
 
 fn drain(context: &Context, which: &Which, draining: bool) -> Outcome {

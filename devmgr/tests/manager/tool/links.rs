@@ -1,11 +1,12 @@
 //! `causeway links` with real daemons on loopback.
 
+use std::process::Stdio;
 use std::time::Instant;
 
 use serde_json::Value;
 
 use super::super::process::{AT_MOST, Manager};
-use super::super::real_node::Daemon;
+use super::super::real_node::{Daemon, library};
 use super::running::tool;
 use super::{Secured, Tool};
 
@@ -110,13 +111,17 @@ fn managed(manager: &Manager) -> ([tempfile::TempDir; 2], [Daemon; 2]) {
         );
         Daemon::configured(folders[of].path(), &text)
     });
-    let admin = tool(manager, "root");
-    eventually("both nodes", || {
+    connected(&tool(manager, "root"), 2);
+    (folders, daemons)
+}
+
+/// Waits until so many nodes are connected.
+fn connected(admin: &Tool, count: usize) {
+    eventually("the nodes", || {
         let nodes = admin.json("nodes");
         let nodes = nodes.as_array().unwrap().iter();
-        nodes.filter(|of| of["connected"] == true).count() == 2
+        nodes.filter(|of| of["connected"] == true).count() == count
     });
-    (folders, daemons)
 }
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -163,33 +168,84 @@ fn the_managers_nodes_are_measured_and_the_manager_shows_their_links() {
         "{link}"
     );
     assert_eq!(ann.json("links").as_array().unwrap().len(), 3);
-    let nodes = bob.json("nodes");
+    let nodes = bob.json("nodes --links");
     for node in nodes.as_array().unwrap() {
         assert_eq!(node["links"]["measured"], 1, "{node}");
         let name = &node["links"]["slowest"]["name"];
         assert!(name != &node["name"] && name.is_string(), "{node}");
     }
-    assert!(bob.does("nodes").contains("SLOWEST"), "{nodes}");
+    assert!(bob.does("nodes --links").contains("SLOWEST"), "{nodes}");
     // The nodes report again to a manager that has forgotten.
     manager.kill_and_restart();
     let bob = tool(&manager, "bob");
     eventually("the figure", || {
         !between_nodes(&bob.json("links")).is_empty()
     });
-    drop(daemons);
+    // A node that is away is named, and fails who names it.
+    let [one, _other] = daemons;
+    drop(one);
+    connected(&bob, 1);
+    let skipped = "gpu0: not connected";
+    let named = ann.run("links --measure gpu0 gpu1");
+    assert_eq!(named.code, Some(1), "{named:?}");
+    assert!(named.err.contains(skipped), "{named:?}");
+    let all = ann.run("links --measure");
+    assert_eq!(all.code, Some(0), "{all:?}");
+    assert!(all.err.contains(skipped), "{all:?}");
+    // Without its manager, the other one is no node to measure. A configured one is.
+    let alone = tempfile::tempdir().unwrap();
+    let alone = Daemon::configured(alone.path(), "name = \"lab\"\n");
+    let both = tool(&manager, "carl").with("CAUSEWAY_SERVERS", alone.address().to_string());
+    drop(manager);
+    let said = both.run("links --measure");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("lab"), "{said:?}");
+    assert!(
+        said.err.contains("no node of the device manager"),
+        "{said:?}"
+    );
 }
 
 #[test]
-fn a_user_who_sees_no_nodes_sees_no_links_and_has_no_claims() {
+fn users_see_and_measure_the_nodes_of_their_leases_only() {
     let secured = Secured::start();
-    let ann = secured.user("ann");
-    let none = ann.refuses("links");
-    assert!(none.contains("no node takes part"), "{none}");
-    let none = ann.refuses("links --measure");
-    assert!(none.contains("no node takes part"), "{none}");
-    let admin = secured.admin().refuses("links");
-    assert!(
-        admin.contains("no node takes part"),
-        "there is none: {admin}"
+    let (admin, ann) = (secured.admin(), secured.user("ann"));
+    let ann = ann.with("CAUSEWAY_LIBRARY", library());
+    admin.does("users add box --node");
+    let (token, ca) = (secured.path("box.token"), secured.path("ca.pem"));
+    admin.does(&format!("tokens create box --out {}", token.display()));
+    let manager = format!(
+        "[manager]\naddress = [\"{}\"]\nca = {ca:?}\ntoken_file = {token:?}\n",
+        secured.manager.address
     );
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let _daemons = [0, 1].map(|of| {
+        let text = format!("name = \"gpu{of}\"\n{manager}");
+        Daemon::configured(folders[of].path(), &text)
+    });
+    connected(&admin, 2);
+    admin.does("links --measure");
+    eventually("the figure", || {
+        !between_nodes(&admin.json("links")).is_empty()
+    });
+    for what in ["links", "links --measure"] {
+        let none = ann.refuses(what);
+        assert!(none.contains("no node takes part"), "{none}");
+    }
+    let mut program = ann.command("run --request 1 -- cat");
+    let mut program = program.stdin(Stdio::piped()).spawn().unwrap();
+    eventually("the lease", || {
+        admin.json("leases").as_array().unwrap().len() == 1
+    });
+    // This machine and one node: a pair.
+    let said = ann.run("links --measure");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.err.matches(": round ").count(), 1, "{said:?}");
+    let shown = ["gpu0", "gpu1"].map(|name| said.out.contains(name));
+    assert!(shown[0] != shown[1], "{said:?}");
+    let links = ann.json("links");
+    assert_eq!(links.as_array().unwrap().len(), 1, "{links}");
+    assert!(between_nodes(&links).is_empty(), "{links}");
+    drop(program.stdin.take());
+    assert!(program.wait().unwrap().success());
 }

@@ -13,8 +13,8 @@ const CHECK: &str = "links";
 pub(super) fn links(context: &Context, settings: &Settings) -> Vec<Finding> {
     // Who measures has figures of this machine, too. Others need not wait for the nodes once more.
     let own = config::link_memory().map(|memory| memory.table());
-    let is_new = own.is_none_or(|own| own.is_ok_and(|table| table.entries().is_empty()));
-    if is_new && settings.manager.is_none() {
+    let has_none = own.is_none_or(|own| own.is_ok_and(|table| table.entries().is_empty()));
+    if has_none && settings.manager.is_none() {
         return Vec::new();
     }
     // Nodes that do not answer have findings of their own, and so has the manager.

@@ -49,6 +49,8 @@ impl NodeEnd {
 /// This machine, and the nodes.
 pub(crate) struct Hosts {
     pub(crate) nodes: Vec<Arc<NodeEnd>>,
+    /// Number of the wanted names and addresses that no node has.
+    pub(crate) not_found: usize,
     /// What the device manager knows.
     of_manager: Vec<Shown>,
     memory: Option<LinkMemory>,
@@ -90,8 +92,10 @@ impl Hosts {
                 Err(failure) => absent.push(failure.to_string()),
             }
         }
+        let mut not_found = 0;
         for of in wanted {
             if !nodes.iter().any(|node: &Arc<NodeEnd>| node.is_named(of)) {
+                not_found += 1;
                 absent.push(format!(
                     "no node that answers has the name or address `{of}`"
                 ));
@@ -108,6 +112,7 @@ impl Hosts {
         let memory = config::link_memory();
         let hosts = Hosts {
             nodes,
+            not_found,
             of_manager,
             memory,
         };
@@ -125,6 +130,18 @@ impl Hosts {
             id: id(&node.uuid),
         });
         std::iter::once(own).chain(nodes).collect()
+    }
+
+    /// The nodes that cannot be measured, each with the reason.
+    pub(crate) fn not_measurable(&self) -> Vec<String> {
+        let without = self.nodes.iter().filter(|node| node.server.is_none());
+        let text = |node: &Arc<NodeEnd>| {
+            format!(
+                "{}: not connected to the device manager, or without a claim of it; not measured",
+                node.name
+            )
+        };
+        without.map(text).collect()
     }
 
     /// Keeps this machine's own figures.

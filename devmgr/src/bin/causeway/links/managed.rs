@@ -57,7 +57,7 @@ pub(crate) fn nodes(list: &LinkList, claims: Option<&Claims>, settings: &Setting
 }
 
 /// What a node of the manager needs to measure.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Claim {
     /// The claim for this node.
     pub(crate) credential: Bytes,
