@@ -13,7 +13,7 @@ use crate::stage;
 
 /// Number of windows with a measurement, and of windows without one.
 const WINDOWS: usize = 4;
-/// Length of a window. A measurement with the default settings takes somewhat more than a second.
+/// Length of a window without a measurement.
 const WINDOW: Duration = Duration::from_millis(2_500);
 /// The default of `causeway links --measure`.
 const DEFAULT_MS: u64 = 500;
@@ -23,25 +23,27 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// What a program does in windows with a measurement beside it, and without, by turns: the medians. `step` is one step of
+/// What a program does while something is measured beside it, and without, by turns: the medians. `step` is one step of
 /// the program; `beside` measures once.
 fn alternately(step: &dyn Fn(), beside: &(dyn Fn() + Sync)) -> (f64, f64) {
-    let steps = || {
+    let steps = |goes_on: &dyn Fn(Duration) -> bool| {
         let begun = Instant::now();
         let mut count = 0;
-        while begun.elapsed() < WINDOW {
+        while goes_on(begun.elapsed()) {
             step();
             count += 1;
         }
         f64::from(count) / begun.elapsed().as_secs_f64()
     };
+    let window = |since| since < WINDOW;
     let (mut with, mut without) = (Vec::new(), Vec::new());
-    steps();
+    steps(&window);
     for _ in 0..WINDOWS {
-        without.push(steps());
+        without.push(steps(&window));
         with.push(std::thread::scope(|scope| {
             let measuring = scope.spawn(beside);
-            let rate = steps();
+            // No step counts after the measurement: it would hide what the others have lost.
+            let rate = steps(&|_| !measuring.is_finished());
             measuring.join().expect("no panic");
             rate
         }));
