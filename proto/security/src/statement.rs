@@ -26,16 +26,16 @@ const MAX_STATEMENT: usize = 16 << 10;
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 pub enum NotStated {
     /// The statement cannot be decoded.
-    #[error("it is not a statement of a device manager")]
+    #[error("the credential is not a statement of a device manager")]
     Malformed,
     /// The statement is not signed by this manager, is about something else, or was changed afterwards.
-    #[error("it is not signed by this node's device manager")]
+    #[error("the statement is not signed by this node's device manager")]
     Signature,
     /// The statement has expired.
-    #[error("it has expired; the device manager gives a new one")]
+    #[error("the statement has expired; the device manager gives a new one")]
     Expired,
     /// The claim is for another node.
-    #[error("it is for another node")]
+    #[error("the statement is for another node")]
     OtherNode,
 }
 
