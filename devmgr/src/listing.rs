@@ -3,8 +3,10 @@
 //! This module formats nothing for people. Invariant: one type for each listing, whoever shows it. The rules of
 //! the tool's `json.rs` apply: keys are never renamed or removed.
 
+use std::collections::HashMap;
 use std::fmt;
 
+use causeway_links::Entry;
 use causeway_proto::control::Client as ClientWord;
 use causeway_proto::manager as pb;
 use serde::Serialize;
@@ -219,6 +221,83 @@ pub struct ManagedNode {
     pub hosts: Vec<HostLoad>,
     /// What becomes of the leases that `nodes drain --migrate` was to move.
     pub leaving: Vec<Leaving>,
+    /// The node's measured links. Absent: none is known, or they were not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<NodeLinks>,
+}
+
+/// The slowest and the fastest link of a node, by the slower direction of each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeLinks {
+    /// Number of measured links.
+    pub measured: usize,
+    /// The slowest one.
+    pub slowest: LinkTo,
+    /// The fastest one.
+    pub fastest: LinkTo,
+}
+
+/// A link to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkTo {
+    /// The other node's id.
+    pub node: String,
+    /// The other node's name.
+    pub name: String,
+    /// Bytes per second of the slower direction.
+    pub bytes_per_second: u64,
+}
+
+impl NodeLinks {
+    /// The links of each node, by its id. Old figures do not count.
+    #[must_use]
+    pub fn by_node<'a>(
+        links: impl IntoIterator<Item = &'a LinkReport>,
+    ) -> HashMap<&'a str, NodeLinks> {
+        let mut nodes: HashMap<&str, NodeLinks> = HashMap::new();
+        for of in links.into_iter().filter(|of| !of.old) {
+            let Some(from_id) = of.from_id.as_deref() else {
+                continue;
+            };
+            let (from, to) = ((from_id, &of.from), (&*of.to_id, &of.to));
+            for ((node, _), other) in [(from, to), (to, from)] {
+                match nodes.get_mut(node) {
+                    Some(known) => known.count(other, of.slower()),
+                    None => drop(nodes.insert(node, NodeLinks::one(other, of.slower()))),
+                }
+            }
+        }
+        nodes
+    }
+
+    fn one(other: (&str, &String), bytes_per_second: u64) -> NodeLinks {
+        let link = LinkTo::new(other, bytes_per_second);
+        NodeLinks {
+            measured: 1,
+            slowest: link.clone(),
+            fastest: link,
+        }
+    }
+
+    fn count(&mut self, other: (&str, &String), bytes_per_second: u64) {
+        self.measured += 1;
+        if bytes_per_second < self.slowest.bytes_per_second {
+            self.slowest = LinkTo::new(other, bytes_per_second);
+        }
+        if bytes_per_second > self.fastest.bytes_per_second {
+            self.fastest = LinkTo::new(other, bytes_per_second);
+        }
+    }
+}
+
+impl LinkTo {
+    fn new((node, name): (&str, &String), bytes_per_second: u64) -> LinkTo {
+        LinkTo {
+            node: node.to_owned(),
+            name: name.clone(),
+            bytes_per_second,
+        }
+    }
 }
 
 /// A lease that is to leave a node.
@@ -243,6 +322,83 @@ pub struct HostLoad {
     pub domain: String,
     /// Number of open sessions.
     pub sessions: u32,
+}
+
+/// A measured link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkReport {
+    /// The name of the host that has measured.
+    pub from: String,
+    /// Its id; `null`: this machine.
+    pub from_id: Option<String>,
+    /// The name of the other end.
+    pub to: String,
+    /// Its id.
+    pub to_id: String,
+    /// The address of the host that has measured.
+    pub from_address: String,
+    /// The other end's address.
+    pub to_address: String,
+    /// The shortest round trip, in nanoseconds.
+    pub round_trip_least_ns: u64,
+    /// The median of the round trips, in nanoseconds.
+    pub round_trip_median_ns: u64,
+    /// Number of lost probes, out of 11.
+    pub lost: u32,
+    /// Bytes per second to the other end.
+    pub outward_bytes_per_second: u64,
+    /// Bytes per second from the other end.
+    pub inward_bytes_per_second: u64,
+    /// Duration of each direction, in milliseconds.
+    pub stream_ms: u32,
+    /// Whether the streams were encrypted.
+    pub tls: bool,
+    /// Age in milliseconds.
+    pub age_ms: u64,
+    /// Whether the figures are too old to be used.
+    pub old: bool,
+}
+
+/// By how many seconds a host's clock may be ahead of the reader's.
+pub const CLOCKS_DIFFER: u64 = 600;
+
+impl LinkReport {
+    /// A figure between two hosts, each with its name and id. `now` is in seconds since 1970. A figure of far in the future
+    /// is the oldest of all.
+    #[must_use]
+    pub fn new(
+        (from, from_id): (String, Option<String>),
+        (to, to_id): (String, String),
+        of: &Entry,
+        now: u64,
+    ) -> LinkReport {
+        let is_future = of.when > now.saturating_add(CLOCKS_DIFFER);
+        let when = if is_future { 0 } else { of.when };
+        LinkReport {
+            from,
+            from_id,
+            to,
+            to_id,
+            from_address: of.from.to_string(),
+            to_address: of.to.to_string(),
+            round_trip_least_ns: of.least_ns,
+            round_trip_median_ns: of.median_ns,
+            lost: of.lost,
+            outward_bytes_per_second: of.outward,
+            inward_bytes_per_second: of.inward,
+            stream_ms: of.stream_ms,
+            tls: of.tls,
+            age_ms: now.saturating_sub(when).saturating_mul(1000),
+            old: is_future || of.is_old(now),
+        }
+    }
+
+    /// The slower direction, in bytes per second.
+    #[must_use]
+    pub fn slower(&self) -> u64 {
+        self.outward_bytes_per_second
+            .min(self.inward_bytes_per_second)
+    }
 }
 
 /// A device of one of the manager's nodes.
@@ -367,6 +523,7 @@ impl From<pb::NodeInfo> for ManagedNode {
             sessions: info.sessions,
             away: info.away,
             leaving: info.leaving.into_iter().map(Leaving::from).collect(),
+            links: None,
             hosts: (info.hosts.into_iter())
                 .map(|of| HostLoad {
                     worker: of.worker,
@@ -459,4 +616,53 @@ impl fmt::Display for Client {
 #[must_use]
 pub fn id(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(from: Option<&str>, to: &str, rate: u64, when: u64) -> LinkReport {
+        let of = Entry {
+            peer: String::new(),
+            name: String::new(),
+            user: String::new(),
+            from: [10, 0, 0, 1].into(),
+            to: ([10, 0, 0, 2], 7079).into(),
+            least_ns: 1,
+            median_ns: 2,
+            lost: 0,
+            outward: rate,
+            inward: rate + 1,
+            stream_ms: 500,
+            tls: true,
+            when,
+        };
+        let named = |id: &str| format!("name of {id}");
+        let from = from.map_or((String::new(), None), |id| (named(id), Some(id.to_owned())));
+        LinkReport::new(from, (named(to), to.to_owned()), &of, 10_000_000)
+    }
+
+    #[test]
+    fn each_node_has_its_slowest_and_its_fastest_link() {
+        let now = 10_000_000;
+        let links = [
+            link(Some("a"), "b", 5, now),
+            link(Some("c"), "a", 9, now),
+            link(Some("a"), "d", 7, now),
+            link(Some("a"), "e", 1, 0),
+            link(None, "a", 1, now),
+        ];
+        let nodes = NodeLinks::by_node(&links);
+        assert_eq!(nodes.len(), 4);
+        let a = &nodes["a"];
+        assert_eq!(a.measured, 3);
+        assert_eq!((&*a.slowest.node, a.slowest.bytes_per_second), ("b", 5));
+        assert_eq!(
+            (&*a.fastest.name, a.fastest.bytes_per_second),
+            ("name of c", 9)
+        );
+        assert_eq!(nodes["d"].slowest, nodes["d"].fastest);
+        assert_eq!(nodes["d"].slowest.node, "a");
+    }
 }

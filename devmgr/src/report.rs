@@ -1,13 +1,14 @@
 //! Reports about configured and leased nodes. The tool prints them as a table or as JSON.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use causeway::config::{ServerSettings, Settings};
+use causeway::config::{self, ServerSettings, Settings};
 use causeway::lease::{Enumeration, Lease};
 use causeway::transport::finder::Finder;
 use causeway::transport::manager::NoLease;
 use causeway::transport::{Discovered, ENUMERATION_LIMIT, Reply, Target, ask_found, discover};
+use causeway_links::Table;
 use causeway_proto::control::{CardReading, Device, DeviceUse, InfoAnswer, Platform};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
@@ -16,6 +17,8 @@ use cl_headers::types::{
     CL_DRIVER_VERSION, CL_PLATFORM_NAME,
 };
 use serde::Serialize;
+
+use crate::listing::{LinkReport, id};
 
 /// How often a daemon that has not read its cards is asked again, and the pause before.
 const ATTEMPTS: u32 = 4;
@@ -55,6 +58,9 @@ pub struct NodeReport {
     /// Longest time for which the node keeps a session that is away.
     #[serde(skip)]
     pub resume_limit: Duration,
+    /// The link from this machine, as the user has had it measured. Absent: they have not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Box<LinkReport>>,
 }
 
 /// A device.
@@ -124,7 +130,8 @@ pub fn nodes(settings: &Settings) -> Vec<NodeReport> {
         std::thread::sleep(PAUSE);
         found = discover(&servers);
     }
-    found.into_iter().map(node).collect()
+    let kept = kept_links();
+    found.into_iter().map(|of| node(of, &kept)).collect()
 }
 
 /// The nodes that announce themselves and that programs use, with the addresses that lead to them.
@@ -173,18 +180,26 @@ pub fn leased(settings: Settings) -> Result<Vec<NodeReport>, NoLease> {
         return Ok(Vec::new());
     };
     let id = format!("{:032x}", u128::from_be_bytes(offer.lease));
+    let kept = kept_links();
     let nodes = offer.nodes.into_iter().map(|of| {
         let server = of.target.server;
         let address = server.address.to_string();
         let name = server.name.unwrap_or_else(|| address.clone());
-        let mut report = node_report(name, address, of.reply);
+        let mut report = node_report(name, address, of.reply, &kept);
         report.lease = Some(id.clone());
         report
     });
     Ok(nodes.collect())
 }
 
-fn node(found: Discovered) -> NodeReport {
+/// The links from this machine that the user has had measured. `causeway links` says if they cannot be read.
+fn kept_links() -> Table {
+    let memory = config::link_memory();
+    let kept = memory.and_then(|memory| memory.table().ok());
+    kept.unwrap_or_default()
+}
+
+fn node(found: Discovered, kept: &Table) -> NodeReport {
     let (name, address) = (
         found.node.name().to_owned(),
         found.node.address().to_owned(),
@@ -194,12 +209,12 @@ fn node(found: Discovered) -> NodeReport {
         round_trip: found.round_trip,
         rail: 0,
     };
-    let mut report = node_report(name, address, reply);
+    let mut report = node_report(name, address, reply, kept);
     report.also_at = found.also_at;
     report
 }
 
-fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
+fn node_report(name: String, address: String, reply: Reply, kept: &Table) -> NodeReport {
     let mut report = NodeReport {
         name,
         address,
@@ -215,10 +230,12 @@ fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
         own_sessions: 0,
         own_away: 0,
         resume_limit: Duration::ZERO,
+        link: None,
     };
     match reply.inventory {
         Ok(inventory) => {
             report.daemon_version = Some(inventory.daemon_version.clone());
+            report.link = link_to(&report.name, &inventory.node_uuid, kept);
             report.problems.clone_from(&inventory.problems);
             report.remarks.clone_from(&inventory.remarks);
             (report.own_sessions, report.own_away) = (inventory.own_sessions, inventory.own_away);
@@ -257,6 +274,17 @@ fn node_report(name: String, address: String, reply: Reply) -> NodeReport {
         }
     }
     report
+}
+
+/// The link from this machine to a node.
+fn link_to(name: &str, uuid: &[u8], kept: &Table) -> Option<Box<LinkReport>> {
+    let peer = id(uuid);
+    let entry = kept.find("", &peer)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs();
+    let from = ("this machine".to_owned(), None);
+    let report = LinkReport::new(from, (name.to_owned(), peer), entry, now);
+    Some(Box::new(report))
 }
 
 fn device(platform: &Platform, device: &Device) -> DeviceReport {

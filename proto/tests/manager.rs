@@ -47,6 +47,7 @@ fn hello() -> Hello {
         insecure: true,
         term: 7,
         cluster_id: vec![5; 16].into(),
+        link_key: vec![6; 32].into(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Measured links: whether the node measures now, the process that does it, and the figures that are kept.
 //!
-//! The figures belong to the user who asked for them, because that user names the other end, and it may lie. Nothing here
-//! reads or writes a stream. Invariants: there is one process at most. It has ended, or is killed, within the
+//! The figures belong to the user who asked for them, because that user names the other end, and it may lie. On a node of a
+//! device manager, the manager names it, and the figures are for all ([`ClusterLinks`]). Nothing here reads or writes a
+//! stream. Invariants: there is one process at most. It has ended, or is killed, within the
 //! measurement's time and [`GRACE`]. A measurement without figures changes no kept figure.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use super::authentication::User;
+use super::cluster_links::ClusterLinks;
 use super::description::milliseconds;
 use super::process::{Process, Processes, Role};
 use super::workers::Workers;
@@ -30,6 +32,9 @@ use crate::handover::{self, LinkOrder, LinkOutcome, LinkRole, ToLinkEnd, most_ad
 const GRACE: Duration = Duration::from_millis(500);
 /// Time in which the traffic of sessions is watched before a measurement.
 const WATCHED_FOR: Duration = Duration::from_millis(200);
+
+/// Shortest stream whose figures count for all users.
+const LEAST_FOR_ALL: Duration = Duration::from_millis(500);
 
 /// Measures links. Clones share their state.
 #[derive(Clone)]
@@ -42,6 +47,8 @@ struct Inner {
     secures: bool,
     /// `None` without a state folder: figures are not kept.
     memory: Option<LinkMemory>,
+    /// The figures for all, if the node belongs to a device manager.
+    cluster: ClusterLinks,
     /// What has been read of it, so that callers who ask often cost no memory. `None`: nothing yet.
     kept: Mutex<Option<Table>>,
     state: Mutex<State>,
@@ -59,6 +66,15 @@ pub(super) struct Wanted {
     pub(super) user: User,
     pub(super) terms: Terms,
     pub(super) is_forced: bool,
+    /// Whether a device manager names the other end.
+    pub(super) is_managed: bool,
+}
+
+impl Wanted {
+    /// Whether the figures say what the link can do. A user's limit, or too short a time, must not spoil everyone's figures.
+    fn says_all(&self) -> bool {
+        self.terms.rate.is_none() && self.terms.each() >= LEAST_FOR_ALL
+    }
 }
 
 /// Why a node does not measure, or why there are no figures.
@@ -95,12 +111,14 @@ impl Links {
         workers: Workers,
         secures: bool,
         memory: Option<LinkMemory>,
+        cluster: ClusterLinks,
     ) -> Links {
         Links(Arc::new(Inner {
             processes,
             workers,
             secures,
             memory,
+            cluster,
             kept: Mutex::default(),
             state: Mutex::default(),
         }))
@@ -204,8 +222,12 @@ impl Links {
         }
         let entry = entry(&wanted, &end, &outcome, fingerprint.is_some());
         let entry = entry.ok_or(NotMeasured::Nonsense)?;
-        let link = link(&entry);
-        self.keep(entry).await;
+        let link = entry.to_wire();
+        match (wanted.is_managed, wanted.says_all()) {
+            (false, _) => self.keep(entry).await,
+            (true, true) => self.keep_for_all(entry).await,
+            (true, false) => {}
+        }
         Ok(MeasureLinkReply {
             link: Some(link),
             ..MeasureLinkReply::default()
@@ -297,7 +319,18 @@ impl Links {
             })
         });
         let own = table.entries().iter().filter(|of| of.user == user);
-        own.map(link).collect()
+        own.map(Entry::to_wire).collect()
+    }
+
+    async fn keep_for_all(&self, entry: Entry) {
+        let cluster = self.0.cluster.clone();
+        let entry = Entry {
+            user: String::new(),
+            ..entry
+        };
+        if let Err(error) = tokio::task::spawn_blocking(move || cluster.keep(entry)).await {
+            tracing::error!(%error, "the figures of a link are not kept");
+        }
     }
 
     async fn keep(&self, entry: Entry) {
@@ -386,22 +419,4 @@ fn entry(wanted: &Wanted, end: &LinkEnd, outcome: &LinkOutcome, tls: bool) -> Op
         tls,
         when: now.unwrap_or_default().as_secs(),
     })
-}
-
-fn link(of: &Entry) -> Link {
-    let uuid = u128::from_str_radix(&of.peer, 16).unwrap_or_default();
-    Link {
-        node_uuid: uuid.to_be_bytes().to_vec().into(),
-        node_name: of.name.clone(),
-        from: of.from.to_string(),
-        to: of.to.to_string(),
-        least_ns: of.least_ns,
-        median_ns: of.median_ns,
-        lost: of.lost,
-        outward: of.outward,
-        inward: of.inward,
-        stream_ms: of.stream_ms,
-        tls: of.tls,
-        when: of.when,
-    }
 }

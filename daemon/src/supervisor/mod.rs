@@ -15,6 +15,7 @@ mod authentication;
 mod builds;
 mod cards;
 mod client;
+mod cluster_links;
 mod contents;
 mod counts;
 mod description;
@@ -57,6 +58,7 @@ use std::time::{Duration, Instant};
 
 use causeway_lane::Place;
 use causeway_links::LinkMemory;
+use causeway_security::{BadKey, EndKey};
 use causeway_serving::admission::Admission;
 use causeway_serving::counts::Reasons;
 use causeway_serving::gate::Places;
@@ -71,6 +73,7 @@ use accept::Acceptor;
 use announcer::NodeAnnouncer;
 use builds::Builds;
 use cards::Cards;
+use cluster_links::ClusterLinks;
 use counts::Refusals;
 use description::{Description, KnownSpeeds};
 use domains::{BadGroup, Domains};
@@ -143,6 +146,9 @@ pub enum CannotStart {
     /// The descriptions of the gRPC services for reflection are invalid.
     #[error(transparent)]
     Services(#[from] NotReflected),
+    /// The system has no randomness for a key.
+    #[error("the system gives no random numbers for the key of measured links")]
+    LinkKey(#[from] BadKey),
     /// Another system call failed.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -288,20 +294,36 @@ impl Node {
             settings.security.tls.is_some(),
             settings.sharing.host_idle,
         );
+        // Nobody finds the figures of a node that is another one at each start.
+        let kept_in = settings.state.as_deref().filter(|_| identity.is_kept);
+        let cluster_links = ClusterLinks::new(
+            kept_in.map(|folder| LinkMemory::of_cluster(folder, identity.uuid.as_bytes())),
+        );
         let links = Links::new(
             processes.clone(),
             workers.clone(),
             settings.security.tls.is_some(),
-            // Nobody finds the figures of a node that is another one at each start.
-            (settings.state.as_deref().filter(|_| identity.is_kept))
-                .map(|folder| LinkMemory::of_node(folder, identity.uuid.as_bytes())),
+            kept_in.map(|folder| LinkMemory::of_node(folder, identity.uuid.as_bytes())),
+            cluster_links.clone(),
         );
-        let managed = settings.manager.clone().map(|manager| {
-            let shares = settings.shares.clone();
-            let node = *identity.uuid.as_bytes();
-            let term = identity.term_file.clone();
-            Managed::new(manager, shares, node, workers.clone(), term)
-        });
+        let managed = settings
+            .manager
+            .clone()
+            .map(|manager| -> Result<_, BadKey> {
+                let shares = settings.shares.clone();
+                let node = *identity.uuid.as_bytes();
+                let term = identity.term_file.clone();
+                let links = (cluster_links, EndKey::generate()?);
+                Ok(Managed::new(
+                    manager,
+                    shares,
+                    node,
+                    workers.clone(),
+                    term,
+                    links,
+                ))
+            });
+        let managed = managed.transpose()?;
         let settings = Arc::new(settings);
         let cards = Cards::new(processes.clone());
         let inventory = InventoryCache::new(settings.inventory, processes.clone());

@@ -30,7 +30,7 @@ use super::domains::{Asked, Domain, Domains};
 use super::exclusive::Claim;
 use super::holders::Holder;
 use super::links::{self, Links};
-use super::managed::{DeviceAt, Managed, NoLease, Place};
+use super::managed::{DeviceAt, Managed, Measurer, NoLease, Place};
 use super::readiness::Readiness;
 use super::workers::{
     AWAY_LONG, Checkpoint, ClientProcess, Neighbor, NotOpened, Opened, Opening, Workers,
@@ -245,16 +245,21 @@ impl Node for NodeService {
         &self,
         request: Request<MeasureLinkRequest>,
     ) -> Result<Response<MeasureLinkReply>, Status> {
-        let user = self.link_caller(&request, request.get_ref().wire_version)?;
+        let (user, may_force) = self.link_caller(&request)?;
         if self.workers.counts().draining {
             return Err(Status::unavailable("the node is shutting down"));
         }
         let request = request.into_inner();
-        if request.force && !self.may_force(&user) {
+        if request.force && !may_force {
             return Err(Status::permission_denied(
-                "only users that [links] administrators names in the node's daemon.toml may measure with --force",
+                "only administrators of the device manager, and users that [links] administrators names in the node's \
+                 daemon.toml, may measure with --force",
             ));
         }
+        let end = match &self.managed {
+            None => request.end,
+            Some(managed) => request.end.map(|end| managed.placed(end)).transpose()?,
+        };
         let rate = Some(request.rate).filter(|rate| *rate > 0);
         let terms = Terms::new(asked_ms(request.stream_ms), rate);
         let terms = terms.ok_or_else(|| {
@@ -264,6 +269,7 @@ impl Node for NodeService {
             user,
             terms,
             is_forced: request.force,
+            is_managed: self.managed.is_some(),
         };
         let own = LinkEnd {
             addresses: self.description.peer_addresses(),
@@ -271,15 +277,24 @@ impl Node for NodeService {
             node_name: self.description.name().to_owned(),
             ..LinkEnd::default()
         };
-        let reply = self.links.measure(wanted, request.end, own).await;
-        Ok(Response::new(reply?))
+        let mut reply = self.links.measure(wanted, end, own).await?;
+        if let Some(managed) = &self.managed {
+            reply.end = reply.end.map(|end| managed.proved(end));
+        }
+        Ok(Response::new(reply))
     }
 
     async fn get_links(
         &self,
         request: Request<GetLinksRequest>,
     ) -> Result<Response<control::Links>, Status> {
-        let user = self.link_caller(&request, request.get_ref().wire_version)?;
+        let user = caller(&request)?;
+        self.check_version(request.get_ref().wire_version)?;
+        if self.managed.is_some() {
+            return Err(Status::failed_precondition(
+                "the device manager has the figures of this node's links; configure it, and see causeway links",
+            ));
+        }
         let links = self.links.of(&user).await;
         Ok(Response::new(control::Links { links }))
     }
@@ -525,23 +540,23 @@ impl NodeService {
         })
     }
 
-    /// Returns the caller of a call about links, who may open sessions here.
-    fn link_caller<T>(&self, request: &Request<T>, version: u32) -> Result<User, Status> {
+    /// The user who asks for a measurement, and whether the node's limits need not apply to them.
+    fn link_caller(&self, request: &Request<MeasureLinkRequest>) -> Result<(User, bool), Status> {
         let user = caller(request)?;
-        self.check_version(version)?;
-        match &self.managed {
-            None => Ok(user),
-            Some(_) => Err(Status::failed_precondition(
-                "the links of a device manager's nodes cannot be measured yet, because its leases say nothing of that",
-            )),
-        }
-    }
-
-    /// Without authentication, every caller may use the node as they like.
-    fn may_force(&self, User(user): &User) -> bool {
+        self.check_version(request.get_ref().wire_version)?;
         let administrators = &self.settings.link_administrators;
-        user.as_ref()
-            .is_none_or(|user| administrators.contains(user))
+        let Some(managed) = &self.managed else {
+            // Without authentication, every caller may use the node as they like.
+            let may_force = (user.0.as_ref()).is_none_or(|user| administrators.contains(user));
+            return Ok((user, may_force));
+        };
+        let Measurer { user, is_admin } = managed.measurer(&request.get_ref().credential, &user)?;
+        // A connection with a valid claim is no stranger's.
+        if let Some(peer) = request.extensions().get::<Peer>() {
+            authentication::let_in(peer)?;
+        }
+        let may_force = is_admin || administrators.contains(&user);
+        Ok((User(Some(user)), may_force))
     }
 
     fn check_version(&self, theirs: u32) -> Result<(), Status> {

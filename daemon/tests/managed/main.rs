@@ -7,6 +7,7 @@ mod builds;
 mod common;
 mod endings;
 mod leaders;
+mod measuring;
 mod moved;
 mod reach;
 mod reports;

@@ -29,6 +29,13 @@ function bytes(size) {
   return at ? `${(size / 2 ** (10 * at)).toFixed(1)} ${units[at]}` : `${size} bytes`;
 }
 
+function bits(rate) {
+  const bits = rate * 8;
+  if (bits >= 1e9) return `${(bits / 1e9).toFixed(2)} Gbit/s`;
+  return bits >= 1e6 ? `${(bits / 1e6).toFixed(0)} Mbit/s` : `${(bits / 1e3).toFixed(0)} kbit/s`;
+}
+
+const slower = (of) => Math.min(of.outward_bytes_per_second, of.inward_bytes_per_second);
 const count = (number, one, many) => `${number} ${number === 1 ? one : many}`;
 const short = (id) => id.slice(0, 8);
 const asOf = (of) => `as of ${new Date(of.as_of_unix_ms).toLocaleTimeString()}`;
@@ -137,6 +144,26 @@ const LISTS = {
     ],
     note: "The kinds of devices of all nodes. A share of a device counts as one.",
   },
+  links: {
+    title: "Links", one: "link", many: "links", sort: { at: 2, down: false }, rows: () => page.all.links,
+    empty: "No link has been measured: causeway links --measure.",
+    detail: (all) => {
+      const rates = Object.values(all.links).filter((of) => !of.old).map(slower);
+      return rates.length ? `slowest ${bits(Math.min(...rates))}` : "none measured";
+    },
+    columns: [
+      plain("From", (of) => nodeName(of.from_id, of.from)),
+      plain("To", (of) => nodeName(of.to_id, of.to)),
+      figure("Slower way", (of) => bits(slower(of)), slower),
+      figure("There", (of) => bits(of.outward_bytes_per_second), (of) => of.outward_bytes_per_second),
+      figure("Back", (of) => bits(of.inward_bytes_per_second), (of) => of.inward_bytes_per_second),
+      figure("Round trip", (of) => `${(of.round_trip_median_ns / 1e6).toFixed(2)} ms`, (of) => of.round_trip_median_ns),
+      figure("Lost", (of) => `${of.lost} of 11`, (of) => of.lost),
+      figure("Age", (of) => (of.old ? sign("warn", "old") : age(of.since_unix_ms)), (of) => -of.since_unix_ms),
+      plain("Addresses", (of) => `${of.from_address}, ${of.to_address}`),
+    ],
+    note: "The 200 slowest links among nodes, as the nodes have measured them for all users. Old: not used any more.",
+  },
   leases: {
     title: "Leases", one: "lease", many: "leases", sort: { at: 3, down: false }, rows: () => page.all.leases, empty: "There is no lease.",
     detail: (all) => `${Object.values(all.leases).filter((of) => of.state === "active").length} active`,
@@ -199,7 +226,7 @@ const MEMBERS = {
 // The lists that the caller sees, in the order of the page.
 function lists() {
   const all = page.all;
-  const names = all.nodes ? ["devices", "nodes", "leases", "queue"] : ["leases", "queue", "kinds"];
+  const names = all.nodes ? ["devices", "nodes", "leases", "queue", "links"] : ["leases", "queue", "kinds"];
   return [...names, ...(all.managers ? ["managers"] : []), "trace"];
 }
 

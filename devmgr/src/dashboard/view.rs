@@ -6,13 +6,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use causeway_links::Entry;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::change::without_nulls;
 use super::hour::Hour;
 use super::page::Page;
-use crate::listing::{Kind, Lease, ManagedDevice, ManagedNode, Managers, Queue, Waiting};
+use crate::inventory::NodeId;
+use crate::listing::{
+    Kind, Lease, LinkReport, ManagedDevice, ManagedNode, Managers, Queue, Waiting, id,
+};
 use crate::policy::UserName;
 use crate::rates::Rates;
 use crate::time::Wall;
@@ -28,6 +32,17 @@ pub(crate) struct Content {
     pub(crate) kinds: Vec<Kind>,
     /// The managers, as of a moment ago. `None`: not known yet.
     pub(crate) managers: Option<KnownAt>,
+    /// The slowest measured links. Empty if nobody looks who sees them.
+    pub(crate) links: Arc<Vec<ReportedLink>>,
+}
+
+/// A link's figure, with the node that has measured and the other one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ReportedLink {
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    /// Without names.
+    pub(crate) of: Entry,
 }
 
 /// A node. Its devices are beside it, because they have rows of their own.
@@ -122,6 +137,7 @@ pub(crate) fn draw(
         page.put_table("nodes", nodes, before);
         let who = users(&content.leases);
         page.put_table("devices", devices(content, figures, &who), before);
+        page.put_table("links", links(content), before);
         let known = content.managers.as_ref().filter(|_| *managers);
         if let Some(known) = known {
             page.put("managers", managers_of(known));
@@ -214,6 +230,24 @@ fn device_row(
     }
     without_nulls(&mut row);
     (id, row)
+}
+
+/// The links between nodes that are shown.
+fn links(content: &Content) -> impl Iterator<Item = (String, Value)> + '_ {
+    let nodes = content.nodes.iter().map(|of| &of.of);
+    let names: BTreeMap<&str, &str> = nodes.map(|of| (&*of.node, &*of.name)).collect();
+    let now = content.now.0 / 1000;
+    content.links.iter().filter_map(move |of| {
+        let (from, to) = (id(&of.from.0), id(&of.to.0));
+        let name = |id: &str| names.get(id).map(|of| (*of).to_owned());
+        let ends = (name(&from)?, name(&to)?);
+        let key = format!("{from} {to}");
+        let report = LinkReport::new((ends.0, Some(from)), (ends.1, to), &of.of, now);
+        let mut row = row(&report);
+        // Of the whole second, as the figure's time is.
+        absolute(&mut row, "age_ms", "since_unix_ms", Wall(now * 1000));
+        Some((key, row))
+    })
 }
 
 /// Part of the last seconds in which a device was busy, in percent.
@@ -321,6 +355,11 @@ mod tests {
             devices: vec![device(0, 7), device(1, 8)],
             ..pb::NodeInfo::default()
         };
+        let other = pb::NodeInfo {
+            node_uuid: vec![2; 16].into(),
+            name: "other".to_owned(),
+            ..pb::NodeInfo::default()
+        };
         let waits = pb::WaitingRequest {
             lease_id: vec![9; 16].into(),
             user: "bob".to_owned(),
@@ -339,7 +378,10 @@ mod tests {
         };
         Content {
             now: Wall(100_000),
-            nodes: vec![ManagedNode::from(node).into()],
+            nodes: vec![
+                ManagedNode::from(node).into(),
+                ManagedNode::from(other).into(),
+            ],
             leases: vec![lease_of(2, "ann", 0).into(), lease_of(3, "bob", 1).into()],
             queue: queue.into(),
             kinds: vec![kind.into()],
@@ -348,6 +390,23 @@ mod tests {
                 list: Arc::new(pb::ManagerList::default().into()),
                 problem: None,
             }),
+            links: Arc::new(vec![link_of(1, 2), link_of(1, 3)]),
+        }
+    }
+
+    fn link_of(from: u8, to: u8) -> ReportedLink {
+        let link = causeway_proto::control::Link {
+            node_uuid: vec![to; 16].into(),
+            from: "10.0.0.1".to_owned(),
+            to: "10.0.0.2:7079".to_owned(),
+            outward: 125_000_000,
+            when: 90,
+            ..Default::default()
+        };
+        ReportedLink {
+            from: NodeId([from; 16]),
+            to: NodeId([to; 16]),
+            of: Entry::from_wire(&link).unwrap(),
         }
     }
 
@@ -366,6 +425,16 @@ mod tests {
         assert_eq!(device["users"], json!(["bob"]));
         assert_eq!(page["nodes"]["01".repeat(16)]["shares"], 2);
         assert!(page["managers"].is_object());
+        // The other end of the second link is not known.
+        let ids = [1, 2].map(|of| format!("{of:02x}").repeat(16));
+        let links = page["links"].as_object().unwrap();
+        assert_eq!(links.len(), 1);
+        let link = &links[&ids.join(" ")];
+        assert_eq!(
+            (&link["from"], &link["to"]),
+            (&json!("gpu-box"), &json!("other"))
+        );
+        assert_eq!(link["since_unix_ms"], 90_000);
     }
 
     #[test]
@@ -373,7 +442,7 @@ mod tests {
         let page = shown(&Audience::Own("ann".into()));
         let text = page.to_string();
         assert!(text.contains("ann") && !text.contains("bob"), "{text}");
-        for name in ["nodes", "devices", "managers"] {
+        for name in ["nodes", "devices", "managers", "links"] {
             assert!(page.get(name).is_none(), "{name}");
         }
         assert_eq!(page["waiting"], 1);

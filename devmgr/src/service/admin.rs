@@ -17,6 +17,7 @@ use super::book::{Book, Sight};
 use super::identity::Identity;
 use super::input::{ChangeError, Done, Input};
 use super::leases::{lease_list, queue_list};
+use super::links::ReportedLinks;
 use super::others::Others;
 use super::quotas::{quota_list, quota_of};
 use super::reading::{ask, read};
@@ -47,6 +48,7 @@ pub(super) struct AdminService {
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) visible: Visible,
     pub(super) managers: ManagerListing,
+    pub(super) links: ReportedLinks,
 }
 
 /// Lists the managers.
@@ -180,6 +182,7 @@ impl Admin for AdminService {
         let node = read(&self.owner, move |sight| find_node(sight.book, &node)).await??;
         tracing::info!(?node, force, by = %admin.user, "remove a node");
         self.done(|done| Input::Forget(node, force, done)).await?;
+        self.links.forget(node);
         Ok(Response::new(pb::RemoveNodeReply {}))
     }
 

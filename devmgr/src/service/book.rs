@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use causeway_proto::control::Client;
 use causeway_proto::request::{answer_of, property};
 
@@ -53,6 +54,8 @@ pub(crate) struct Connected {
     pub(crate) stopping: bool,
     /// Whether everyone who can reach the node can use it.
     pub(crate) insecure: bool,
+    /// With which the node proves that it is an end of a link.
+    pub(crate) link_key: Bytes,
     pub(crate) load: Arc<Load>,
 }
 
@@ -151,6 +154,7 @@ impl Book {
             devices: joined.devices.iter().map(Offered::new).collect(),
             stopping: joined.stopping,
             insecure: link.is_insecure,
+            link_key: link.link_key.clone(),
             load: Arc::clone(&link.load),
         };
         self.connected.insert(joined.node, connected);

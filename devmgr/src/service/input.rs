@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use bytes::Bytes;
 use causeway_proto::control::{Client, DeviceUse};
 use causeway_proto::manager::{Heartbeat, HostLoad, NodeShare, ToNode};
 use parking_lot::Mutex;
@@ -208,6 +209,8 @@ pub(crate) struct NodeLink {
     pub(crate) caller: Caller,
     /// Whether everyone who can reach the node can use it.
     pub(crate) is_insecure: bool,
+    /// With which the node proves that it is an end of a link.
+    pub(crate) link_key: Bytes,
     /// Nothing is sent before the welcome: earlier decisions were for an earlier connection.
     pub(crate) is_welcomed: bool,
     pub(crate) _open: oneshot::Sender<()>,

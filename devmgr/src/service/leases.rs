@@ -6,22 +6,25 @@ use std::time::Instant;
 
 use causeway_proto::manager::leases_server::Leases;
 use causeway_proto::manager::{
-    ConfirmReservation, Considered, Fitting, Granted, KindList, LeaseList, ListKindsRequest,
-    ListLeasesRequest, ListQueueRequest, Progress, QueueList, RefusalCode, Refused, ReleaseLease,
-    ReleaseLeaseReply, RenewLease, RequestDevices, considered, progress,
+    AllowMeasuringRequest, ConfirmReservation, Considered, Fitting, Granted, KindList, LeaseList,
+    LinkList, ListKindsRequest, ListLeasesRequest, ListLinksRequest, ListQueueRequest,
+    MeasuringAllowed, Progress, QueueList, RefusalCode, Refused, ReleaseLease, ReleaseLeaseReply,
+    RenewLease, RequestDevices, considered, progress,
 };
 use causeway_proto::request::DeviceRequest;
 use causeway_proto::version;
+use causeway_security::LeaseKey;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::authentication::Authenticator;
+use super::authentication::{Authenticator, wall_now};
 use super::book::Sight;
 use super::input::{Answer, Ask, Input, LeaseCall, News, Watcher, WatcherId};
-use super::pace::{CONSIDERED, Pace, REFUSED};
+use super::links::{self, ReportedLinks, SeenNode};
+use super::pace::{CLAIMED, CONSIDERED, Pace, REFUSED};
 use super::reading::{ask, gone, read};
 use super::wire;
 use crate::identity::Caller;
@@ -42,6 +45,11 @@ pub(super) struct LeasesService {
     pub(super) pace: Mutex<Pace>,
     /// Rate limit of refusals of requests that do not wait.
     pub(super) refusals: Arc<Mutex<Pace>>,
+    pub(super) links: ReportedLinks,
+    /// Signs claims for measuring.
+    pub(super) key: Arc<LeaseKey>,
+    /// Rate limit of claims for measuring.
+    pub(super) claims: Mutex<Pace>,
 }
 
 #[tonic::async_trait]
@@ -189,9 +197,50 @@ impl Leases for LeasesService {
         });
         Ok(Response::new(list.await?))
     }
+
+    async fn allow_measuring(
+        &self,
+        request: Request<AllowMeasuringRequest>,
+    ) -> Result<Response<MeasuringAllowed>, Status> {
+        let caller = self.authenticator.user(&request)?;
+        let is_paced = (self.claims.lock()).may(&caller.user, self.started.elapsed());
+        if !is_paced {
+            return Err(Status::resource_exhausted(format!(
+                "rate limit of claims for measuring exceeded: {} times at once and then every {} s",
+                CLAIMED.at_once,
+                CLAIMED.each.as_secs()
+            )));
+        }
+        let nodes = self.seen_nodes(&caller).await?;
+        tracing::info!(user = %caller.user, nodes = nodes.len(), "measuring of links allowed");
+        let key = Arc::clone(&self.key);
+        let sign = move || links::allowed(&key, nodes, (&caller.user, caller.admin), wall_now());
+        let allowed = tokio::task::spawn_blocking(sign).await;
+        allowed.map(Response::new).map_err(|_| gone())
+    }
+
+    async fn list_links(
+        &self,
+        request: Request<ListLinksRequest>,
+    ) -> Result<Response<LinkList>, Status> {
+        let nodes = self.seen_nodes(&self.authenticator.user(&request)?).await?;
+        let links = self.links.clone();
+        // A large cluster has many links, and this thread serves others.
+        let list = tokio::task::spawn_blocking(move || links::link_list(nodes, &links)).await;
+        list.map(Response::new).map_err(|_| gone())
+    }
 }
 
 impl LeasesService {
+    /// The nodes that a caller may see.
+    async fn seen_nodes(&self, caller: &Caller) -> Result<Vec<SeenNode>, Status> {
+        let whose = whose(self.visible, caller);
+        read(&self.owner, move |sight| {
+            links::seen_nodes(sight.book, whose.as_ref())
+        })
+        .await
+    }
+
     async fn ask(&self, call: LeaseCall, lease: LeaseId, user: UserName) -> Result<Answer, Status> {
         let call = Ask { call, lease, user };
         let answer = ask(&self.owner, |answer| Input::Ask(call, answer)).await?;

@@ -30,6 +30,7 @@ mod first_admin;
 mod identity;
 mod input;
 mod leases;
+mod links;
 mod nodes;
 mod offline;
 mod others;
@@ -147,6 +148,8 @@ struct State {
     certified: Certified,
     healthy: watch::Receiver<Health>,
     counters: Arc<Counters>,
+    /// Signs leases, and claims for measuring.
+    key: Arc<LeaseKey>,
     cluster: ClusterId,
     term: Term,
     tenure: Tenure,
@@ -171,7 +174,11 @@ impl State {
             let file = &settings.admin_token;
             first_admin::ensure(&settings.store, file, store.as_mut(), &mut directory)?;
         }
-        let key = signing_key(&settings.store, store.as_mut(), stored.signing_key)?;
+        let key = Arc::new(signing_key(
+            &settings.store,
+            store.as_mut(),
+            stored.signing_key,
+        )?);
         let known = (stored.cluster, stored.term);
         let (cluster, term) = standing(&settings.store, store.as_mut(), known)?;
         let clock = Clock::start();
@@ -198,7 +205,7 @@ impl State {
             directory,
             shared_directory: Arc::clone(&shared_directory),
             certified: certified.clone(),
-            key,
+            key: Arc::clone(&key),
             standing: (cluster, term),
             tenure: tenure.clone(),
             heartbeat: (settings.heartbeat_interval, settings.heartbeat_limit),
@@ -214,6 +221,7 @@ impl State {
             certified,
             healthy,
             counters,
+            key,
             cluster,
             term,
             tenure,

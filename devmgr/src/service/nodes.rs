@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_proto::control::Link;
 use causeway_proto::manager::nodes_server::Nodes;
 use causeway_proto::manager::{Alive, FromNode, Hello, ToNode, from_node, to_node};
 use causeway_proto::metadata::Term;
@@ -22,7 +23,8 @@ use super::authentication::{Authenticator, check_name, wall_now};
 use super::book::Sight;
 use super::identity::Identity;
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
-use super::reading::gone;
+use super::links::{ReportedLinks, figures};
+use super::reading::{gone, read};
 use super::wire;
 use crate::identity::NotKnown;
 use crate::inventory::{NodeId, limits};
@@ -34,6 +36,8 @@ use crate::time::Wall;
 const OUTBOUND: usize = 2 * limits::NODE_UNITS + 64;
 /// Maximum number of addresses of one node.
 const MAX_ADDRESSES: usize = 32;
+/// Maximum length in bytes of a node's key for measured links.
+const MAX_LINK_KEY: usize = 32;
 /// Maximum length in characters of the reason why a lease is not moved.
 const MAX_REASON: usize = 256;
 /// Maximum length in bytes of an address: a DNS name and a port.
@@ -45,6 +49,7 @@ pub(super) struct NodesService {
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) silence_limit: Duration,
     pub(super) identity: Identity,
+    pub(super) links: ReportedLinks,
 }
 
 #[tonic::async_trait]
@@ -71,7 +76,10 @@ impl Nodes for NodesService {
         let mut words = request.into_inner();
         let hello = self.hello(&mut words).await?;
         self.identity.check_term(Term(hello.term), &caller)?;
-        let is_insecure = hello.insecure;
+        let (is_insecure, link_key) = (hello.insecure, hello.link_key.clone());
+        if link_key.len() > MAX_LINK_KEY {
+            return Err(Status::invalid_argument("a link key of the wrong length"));
+        }
         let account = self
             .authenticator
             .authenticates()
@@ -88,6 +96,7 @@ impl Nodes for NodesService {
             alive: outbound.clone(),
             load: Arc::default(),
             silence_limit: self.silence_limit,
+            links: self.links.clone(),
             until: caller.until,
         };
         let link = NodeLink {
@@ -96,6 +105,7 @@ impl Nodes for NodesService {
             load: Arc::clone(&connection.load),
             caller: caller.clone(),
             is_insecure,
+            link_key,
             is_welcomed: false,
             _open: open,
         };
@@ -173,6 +183,7 @@ struct Connection {
     alive: mpsc::Sender<ToNode>,
     load: Arc<Load>,
     silence_limit: Duration,
+    links: ReportedLinks,
     /// When the node's credentials expire.
     until: Option<Wall>,
 }
@@ -186,12 +197,15 @@ impl Connection {
                 word = tokio::time::timeout(self.silence_limit, words.message()) => word,
                 _ = &mut closed => break "the connection was replaced or closed by the manager".to_owned(),
             };
-            let word = match word {
+            let mut word = match word {
                 Ok(Ok(Some(word))) => word,
                 Ok(Ok(None)) => break "the node disconnected".to_owned(),
                 Ok(Err(status)) => break status.message().to_owned(),
                 Err(_) => break "the node sent nothing within the heartbeat limit".to_owned(),
             };
+            if let Some(from_node::Message::Heartbeat(beat)) = &mut word.message {
+                self.keep(std::mem::take(&mut beat.links));
+            }
             let refusal = match &word.message {
                 Some(from_node::Message::Refused(of)) => {
                     Some(of.reason.chars().take(256).collect())
@@ -215,6 +229,27 @@ impl Connection {
         tracing::info!(node = ?self.node, reason, "a node's connection is over");
         // Fails only when the owner has ended.
         let _ = self.owner.send(Input::Left(self.id, self.node)).await;
+    }
+
+    /// Keeps the figures of links to nodes that the manager knows.
+    fn keep(&self, links: Vec<Link>) {
+        let figures = figures(self.node, &links);
+        if figures.is_empty() {
+            return;
+        }
+        let (owner, links, node) = (self.owner.clone(), self.links.clone(), self.node);
+        // A separate task, because heartbeats need their answers while the owner waits for its disk.
+        tokio::spawn(async move {
+            let known = read(&owner, move |sight| {
+                let known = figures.into_iter();
+                let known = known.filter(|(peer, _)| sight.book.nodes.contains_key(peer));
+                known.collect()
+            });
+            // Fails only when the owner has ended.
+            if let Ok(known) = known.await {
+                links.note(node, known, wall_now());
+            }
+        });
     }
 
     /// Logs a refusal before the owner handles it, while the owner still knows the lease's user.

@@ -31,6 +31,12 @@ pub(super) const REFUSED: Limit = Limit {
     each: Duration::from_millis(250),
 };
 
+/// For claims for measuring, which cost two signatures a node. A tool that measures a large cluster asks every two minutes.
+pub(super) const CLAIMED: Limit = Limit {
+    at_once: 10,
+    each: Duration::from_secs(10),
+};
+
 /// A rate limit by user. All times are since the same arbitrary moment.
 #[derive(Debug)]
 pub(super) struct Pace {

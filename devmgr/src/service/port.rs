@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::manager::admin_server::AdminServer;
 use causeway_proto::manager::leases_server::LeasesServer;
 use causeway_proto::manager::nodes_server::NodesServer;
-use causeway_security::{OwnCertificate, ServerTls};
+use causeway_security::{LeaseKey, OwnCertificate, ServerTls};
 use causeway_serving::gate::Judged;
 use causeway_serving::pages::Pages;
 use causeway_serving::services::{NotReflected, Services};
@@ -29,6 +29,7 @@ use super::dashboard::{Dashboard, Served};
 use super::error::CannotStart;
 use super::identity::{Identity, Marked, TermJudge};
 use super::input::Input;
+use super::links::ReportedLinks;
 use super::others::Others;
 use super::owner::{INBOX, OwnerEnd};
 use super::pace::{self, Pace};
@@ -149,6 +150,7 @@ impl Port {
             let (owner, tenure) = (inbox.clone(), state.tenure.clone());
             tokio::spawn(aside::watch(owner, others, leader, tenure));
         }
+        let links = ReportedLinks::default();
         let managers = ManagerListing {
             started: Instant::now(),
             identity: identity.clone(),
@@ -161,6 +163,7 @@ impl Port {
                 authenticator: authenticator.clone(),
                 visible: self.settings.visible,
                 managers: managers.clone(),
+                links: links.clone(),
                 tenure: state.tenure.clone(),
             }));
         }
@@ -172,7 +175,7 @@ impl Port {
         )
         .accept(&self.listeners, self.watching.clone());
         let services = self
-            .services(&authenticator, &identity, managers)
+            .services(&authenticator, &identity, managers, (links, state.key))
             .with_health(state.healthy, |health| health.problem.is_none())
             .with_reflection(causeway_proto::SERVICES)?;
         run(services, incoming, state.tenure, stopping);
@@ -208,6 +211,7 @@ impl Port {
         authenticator: &Authenticator,
         identity: &Identity,
         managers: ManagerListing,
+        (links, key): (ReportedLinks, Arc<LeaseKey>),
     ) -> Services {
         let (settings, owner) = (&self.settings, identity.owner.clone());
         let nodes = nodes::NodesService {
@@ -215,6 +219,7 @@ impl Port {
             owner: owner.clone(),
             silence_limit: settings.heartbeat_limit,
             identity: identity.clone(),
+            links: links.clone(),
         };
         let leases = leases::LeasesService {
             authenticator: authenticator.clone(),
@@ -224,12 +229,16 @@ impl Port {
             started: Instant::now(),
             pace: Mutex::new(Pace::new(pace::CONSIDERED)),
             refusals: Arc::new(Mutex::new(Pace::new(pace::REFUSED))),
+            links: links.clone(),
+            key,
+            claims: Mutex::new(Pace::new(pace::CLAIMED)),
         };
         let admin = admin::AdminService {
             authenticator: authenticator.clone(),
             owner,
             visible: settings.visible,
             managers,
+            links,
         };
         let nodes = NodesServer::new(nodes).max_decoding_message_size(MAX_NODE_WORD);
         let leases = LeasesServer::new(leases).max_decoding_message_size(MAX_WORD);

@@ -20,7 +20,8 @@ use crate::config::ServerSettings;
 /// Time for connections and answers, in addition to that of the measurement.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Asks a node to measure the link to another end, or without one, to be the other end of a measurement.
+/// Asks a node to measure the link to another end, or without one, to be the other end of a measurement. A device manager's
+/// node needs the manager's claim as `credential`; others need none.
 ///
 /// # Errors
 /// [`WireError`]; there are no figures then.
@@ -28,6 +29,7 @@ pub fn measure_link(
     server: &ServerSettings,
     terms: &Terms,
     is_forced: bool,
+    credential: Bytes,
     end: Option<LinkEnd>,
 ) -> Result<MeasureLinkReply, WireError> {
     let request = MeasureLinkRequest {
@@ -35,8 +37,8 @@ pub fn measure_link(
         stream_ms: u32::try_from(terms.each().as_millis()).unwrap_or(u32::MAX),
         rate: terms.rate.unwrap_or(0),
         force: is_forced,
+        credential,
         end,
-        ..MeasureLinkRequest::default()
     };
     let limit = ANSWER_WITHIN + terms.limit();
     // A call that the node has begun must not be repeated: the other end measures once.

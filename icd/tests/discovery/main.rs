@@ -16,6 +16,7 @@ mod independent;
 mod managers;
 mod measured;
 mod measured_limits;
+mod measured_proof;
 mod networks;
 mod nobody;
 mod programs;

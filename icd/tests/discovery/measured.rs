@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -72,16 +73,27 @@ impl Pair {
 
     /// Makes the second node the other end of a measurement.
     pub(crate) fn end(&self, terms: &Terms) -> LinkEnd {
-        let reply = self.on_client(|| measure_link(&self.server(OTHER), terms, false, None));
+        let reply =
+            self.on_client(|| measure_link(&self.server(OTHER), terms, false, no_claim(), None));
         reply.expect("it is free").end.expect("an end")
     }
 
     /// Has the first node measure the link to an end.
-    fn measure(&self, terms: &Terms, end: LinkEnd) -> Result<Link, WireError> {
+    pub(crate) fn measure(&self, terms: &Terms, end: LinkEnd) -> Result<Link, WireError> {
         let end = Some(end);
-        let reply = self.on_client(|| measure_link(&self.server(ONE), terms, false, end))?;
+        let reply =
+            self.on_client(|| measure_link(&self.server(ONE), terms, false, no_claim(), end))?;
         assert_eq!(reply.busy_ms, 0, "nothing else is measured");
         Ok(reply.link.expect("figures"))
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The path of a file beside the certificates.
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.certificates.path(file)
     }
 
     fn kept(&self) -> Vec<Link> {
@@ -90,12 +102,17 @@ impl Pair {
     }
 }
 
+/// Nodes without a device manager need no claim.
+pub(crate) fn no_claim() -> bytes::Bytes {
+    bytes::Bytes::new()
+}
+
 pub(crate) fn terms(milliseconds: u64) -> Terms {
     Terms::new(Duration::from_millis(milliseconds), None).expect("valid")
 }
 
 /// Bytes per second from one host to the other by iperf3, without its first second. `None` if it is not installed.
-fn iperf(network: &Network, from: usize, to: usize) -> Option<f64> {
+pub(crate) fn iperf(network: &Network, from: usize, to: usize) -> Option<f64> {
     let address = network.host(to).address().to_string();
     // A client or server that hangs must not hang the test.
     let limited = |host: usize| {
@@ -159,7 +176,7 @@ fn datagrams(network: &Network, from: usize, to: usize) -> Duration {
     })
 }
 
-fn is_near(measured: u64, expected: f64) -> bool {
+pub(crate) fn is_near(measured: u64, expected: f64) -> bool {
     (measured as f64 / expected - 1.0).abs() <= 0.1
 }
 
@@ -265,6 +282,7 @@ fn hostile(host: &Host, does: Does) -> LinkEnd {
         addresses: vec![listener.local_addr().expect("an address").to_string()],
         node_uuid: vec![9; 16].into(),
         node_name: "hostile".to_owned(),
+        place: Default::default(),
     };
     std::thread::spawn(move || {
         let threads = (0..lanes::ALL).map(|_| {
@@ -372,7 +390,7 @@ fn a_cut_ends_a_measurement_in_time_and_the_next_one_works() {
     let short = terms(200);
     // The other end may still wait for its own time to pass.
     let end = eventually("a free node", || {
-        let asked = || measure_link(&pair.server(OTHER), &short, false, None);
+        let asked = || measure_link(&pair.server(OTHER), &short, false, no_claim(), None);
         let reply = pair.on_client(asked).expect("an answer");
         reply.end
     });
@@ -404,7 +422,7 @@ fn figures_are_their_users_and_a_busy_node_says_how_long() {
     let long = terms(4_000);
     let end = pair.end(&long);
     let ask = |terms: &Terms, is_forced| {
-        pair.on_client(|| measure_link(&of_bob(OTHER), terms, is_forced, None))
+        pair.on_client(|| measure_link(&of_bob(OTHER), terms, is_forced, no_claim(), None))
     };
     let busy = ask(&short, false).expect("an answer");
     let longest = long.limit() + Duration::from_secs(1);

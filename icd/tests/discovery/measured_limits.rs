@@ -37,7 +37,7 @@ fn the_process_is_confined_and_dials_no_other_port() {
         ..LinkEnd::default()
     };
     let ask = |number: usize, end: Option<LinkEnd>| {
-        pair.on_client(|| measure_link(&pair.server(number), &short, false, end))
+        pair.on_client(|| measure_link(&pair.server(number), &short, false, no_claim(), end))
     };
     refusal(ask(ONE, Some(end.clone())), "Permission denied");
     listener.set_nonblocking(true).expect("a socket");
@@ -72,7 +72,7 @@ fn only_an_administrator_measures_for_longer() {
     };
     let long = terms(5_100);
     let ask = |number: usize, is_forced| {
-        pair.on_client(|| measure_link(&pair.server(number), &long, is_forced, None))
+        pair.on_client(|| measure_link(&pair.server(number), &long, is_forced, no_claim(), None))
     };
     refusal(ask(ONE, true), "administrators");
     refusal(ask(OTHER, false), "10 s a minute");
@@ -86,7 +86,7 @@ fn a_node_whose_sessions_move_data_measures_by_force_only() {
     let daemon = Daemon::start("[[device]]\nname = \"A\"");
     crate::frames::servers::configure(&daemon.address.to_string());
     let server = ServerSettings::at(daemon.address.to_string().parse().expect("an address"));
-    let ask = |is_forced| measure_link(&server, &terms(100), is_forced, None);
+    let ask = |is_forced| measure_link(&server, &terms(100), is_forced, no_claim(), None);
     let cl = Fixture::on(devices()[0]);
     let (is_over, bytes) = (AtomicBool::new(false), pattern(1, 1 << 20));
     let buffer = cl.buffer(CL_MEM_READ_WRITE, bytes.len());

@@ -18,6 +18,7 @@ mod memory;
 mod plan;
 mod stream;
 mod table;
+mod wire;
 
 pub use admission::{Admission, Asker, Busy, MOST_TRAFFIC, Refused, Used};
 pub use dial::{Dialled, End, NotDialled, WrongDigest, certificate, dial, dial_any};

@@ -38,9 +38,18 @@ impl LinkMemory {
     /// The file of a node's daemon in this folder.
     #[must_use]
     pub fn of_node(folder: &Path, uuid: &[u8; 16]) -> LinkMemory {
-        let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let uuid = digits(uuid);
         LinkMemory {
             file: StateFile::at(folder.join(format!("node-{uuid}.links.toml"))),
+        }
+    }
+
+    /// The file of a node's daemon for the figures of links to other nodes of its device manager.
+    #[must_use]
+    pub fn of_cluster(folder: &Path, uuid: &[u8; 16]) -> LinkMemory {
+        let uuid = digits(uuid);
+        LinkMemory {
+            file: StateFile::at(folder.join(format!("node-{uuid}.cluster.links.toml"))),
         }
     }
 
@@ -94,6 +103,10 @@ impl LinkMemory {
         }
         Ok(locked.replace(&table.text())?)
     }
+}
+
+fn digits(uuid: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*uuid))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ const CONTEXT: &[u8] = b"causeway lease 1\0";
 /// Maximum size of a credential. A claim of a thousand units is far smaller.
 const MAX_CREDENTIAL: usize = 256 << 10;
 /// Tolerated difference between the clocks of manager and daemon.
-const CLOCKS_APART: Duration = Duration::from_secs(30);
+pub(crate) const CLOCKS_APART: Duration = Duration::from_secs(30);
 
 /// A generated or stored key is unusable.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct BadKey;
 
 /// The manager's signing key.
 pub struct LeaseKey {
-    pair: Ed25519KeyPair,
+    pub(crate) pair: Ed25519KeyPair,
     pkcs8: Secret,
 }
 
@@ -91,7 +91,7 @@ impl fmt::Debug for LeaseKey {
 /// The manager's public key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LeaseVerifier {
-    key: [u8; 32],
+    pub(crate) key: [u8; 32],
 }
 
 /// Why a credential is rejected.

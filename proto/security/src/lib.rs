@@ -11,12 +11,14 @@
 //! - [`Token`], [`TokenList`]: the credential of a client without certificate, and a server's list of
 //!   them;
 //! - [`LeaseKey`], [`LeaseVerifier`]: leases that the device manager signs;
+//! - [`NotStated`]: the manager's signed statements for measured links, which [`LeaseKey`] signs too;
+//! - [`EndKey`]: the key with which a node proves that it is the other end of a measured link;
 //! - [`seal_reason`], [`open_reason`]: why a session has ended, when its TLS connections cannot say so any more;
 //! - [`StateFile`]: a file with a user's or a daemon's state, which nobody else reads;
 //! - [`Secret`]: bytes that no log and no error text shows.
 //!
 //! TLS is rustls, version 1.3, with the algorithms of ring. This crate authenticates callers and decides
-//! nothing else. It listens nowhere and knows only one message, the signed lease. Invariants: a secret
+//! nothing else. It listens nowhere and knows only the messages that a manager signs. Invariants: a secret
 //! leaves a type of this crate only through a method whose name says so. No error text contains any part
 //! of a secret.
 #![forbid(unsafe_code)]
@@ -38,6 +40,7 @@ mod secret;
 mod server;
 mod session;
 mod state_file;
+mod statement;
 mod stream;
 mod token;
 mod token_list;
@@ -59,6 +62,7 @@ pub use secret::Secret;
 pub use server::{ClientCertificates, ServerTls, user_of};
 pub use session::SessionCertificate;
 pub use state_file::{BadState, LockedState, StateFile};
+pub use statement::{EndKey, NotStated, is_end_of};
 pub use stream::TlsStream;
 pub use token::{BadToken, DerivingKey, Token, TokenHash};
 pub use token_list::{NotAuthenticated, TokenList, TokenListState};

@@ -4,7 +4,7 @@
 pub struct MeasureLinkRequest {
     #[prost(uint32, tag = "1")]
     pub wire_version: u32,
-    /// as for opening a session
+    /// on a node of a device manager: its claim for measuring, a manager.SignedStatement
     #[prost(bytes = "bytes", tag = "2")]
     pub credential: ::prost::bytes::Bytes,
     /// duration of the stream in each direction
@@ -41,6 +41,13 @@ pub struct LinkEnd {
     pub node_uuid: ::prost::bytes::Bytes,
     #[prost(string, tag = "6")]
     pub node_name: ::prost::alloc::string::String,
+    /// On a node of a device manager: the manager's statement about the other node, a manager.SignedStatement. Its uuid, name
+    /// and addresses count, and not those above.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub place: ::prost::bytes::Bytes,
+    /// Of a node of a device manager: Ed25519 by its Hello.link_key over "causeway end 1\0", id and certificate_sha256.
+    #[prost(bytes = "bytes", tag = "8")]
+    pub proof: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -55,6 +62,7 @@ pub struct MeasureLinkReply {
     #[prost(message, optional, tag = "3")]
     pub link: ::core::option::Option<Link>,
 }
+/// A node of a device manager has no figures for users: the manager has them.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetLinksRequest {

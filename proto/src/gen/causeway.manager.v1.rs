@@ -63,6 +63,9 @@ pub struct Hello {
     /// the cluster that the node belongs to; empty: none yet
     #[prost(bytes = "bytes", tag = "11")]
     pub cluster_id: ::prost::bytes::Bytes,
+    /// Ed25519 public key, with which the node proves that it is an end of a link
+    #[prost(bytes = "bytes", tag = "12")]
+    pub link_key: ::prost::bytes::Bytes,
 }
 /// Replaces everything that Hello reported about the devices.
 #[allow(clippy::all)]
@@ -167,6 +170,9 @@ pub struct Heartbeat {
     /// number of these sessions whose connections are broken
     #[prost(uint32, tag = "8")]
     pub away: u32,
+    /// Figures of links to other nodes that are new since the connection's last heartbeat; 64 at most.
+    #[prost(message, repeated, tag = "9")]
+    pub links: ::prost::alloc::vec::Vec<crate::control::Link>,
 }
 /// A process that serves the sessions of one domain.
 #[allow(clippy::all)]
@@ -607,6 +613,108 @@ pub struct ClaimedNode {
     pub epoch: u64,
     #[prost(message, repeated, tag = "3")]
     pub units: ::prost::alloc::vec::Vec<Unit>,
+}
+/// A statement of the manager, which a daemon verifies alone. What it states, the text before it says; so that no statement
+/// counts as another one, nor as a lease.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignedStatement {
+    /// a MeasuringClaim or a NodePlace
+    #[prost(bytes = "bytes", tag = "1")]
+    pub statement: ::prost::bytes::Bytes,
+    /// Ed25519 over "causeway measuring 1\0" or "causeway place 1\0" and the statement
+    #[prost(bytes = "bytes", tag = "2")]
+    pub signature: ::prost::bytes::Bytes,
+}
+/// A user may have links of a node measured. Opens no session.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MeasuringClaim {
+    /// of the only node that accepts the claim
+    #[prost(bytes = "bytes", tag = "1")]
+    pub node_uuid: ::prost::bytes::Bytes,
+    #[prost(string, tag = "2")]
+    pub user: ::prost::alloc::string::String,
+    /// the node's limits need not apply
+    #[prost(bool, tag = "3")]
+    pub admin: bool,
+    #[prost(uint64, tag = "4")]
+    pub not_after_unix_ms: u64,
+}
+/// Where a node is reached. Another node dials no other address for a measurement.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodePlace {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub node_uuid: ::prost::bytes::Bytes,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// host:port, the likeliest first
+    #[prost(string, repeated, tag = "3")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint64, tag = "4")]
+    pub not_after_unix_ms: u64,
+    /// the node's Hello.link_key
+    #[prost(bytes = "bytes", tag = "5")]
+    pub link_key: ::prost::bytes::Bytes,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllowMeasuringRequest {}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MeasuringAllowed {
+    #[prost(message, repeated, tag = "1")]
+    pub nodes: ::prost::alloc::vec::Vec<MeasurableNode>,
+    /// time for which the claims count
+    #[prost(uint64, tag = "2")]
+    pub lifetime_ms: u64,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MeasurableNode {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub node_uuid: ::prost::bytes::Bytes,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "3")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// a SignedStatement: the claim for this node
+    #[prost(bytes = "bytes", tag = "4")]
+    pub credential: ::prost::bytes::Bytes,
+    /// a SignedStatement: the place of this node, for other nodes
+    #[prost(bytes = "bytes", tag = "5")]
+    pub place: ::prost::bytes::Bytes,
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListLinksRequest {}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LinkList {
+    /// all nodes that the caller may see
+    #[prost(message, repeated, tag = "1")]
+    pub nodes: ::prost::alloc::vec::Vec<LinkNode>,
+    #[prost(message, repeated, tag = "2")]
+    pub links: ::prost::alloc::vec::Vec<NodeLink>,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LinkNode {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub node_uuid: ::prost::bytes::Bytes,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeLink {
+    /// the node that has measured
+    #[prost(bytes = "bytes", tag = "1")]
+    pub node_uuid: ::prost::bytes::Bytes,
+    /// without the other node's name
+    #[prost(message, optional, tag = "2")]
+    pub link: ::core::option::Option<crate::control::Link>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1921,6 +2029,54 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "ListKinds"));
             self.inner.unary(req, path, codec).await
         }
+        /// Returns claims with which the caller may have the links among nodes measured. These are all connected nodes; if the
+        /// policy shows users their own leases only, those of the caller's leases.
+        pub async fn allow_measuring(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AllowMeasuringRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MeasuringAllowed>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.manager.v1.Leases/AllowMeasuring",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.manager.v1.Leases", "AllowMeasuring"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns the figures of links among the nodes that the caller may see, as the nodes have reported them.
+        pub async fn list_links(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListLinksRequest>,
+        ) -> std::result::Result<tonic::Response<super::LinkList>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/causeway.manager.v1.Leases/ListLinks",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("causeway.manager.v1.Leases", "ListLinks"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1988,6 +2144,20 @@ pub mod leases_server {
             &self,
             request: tonic::Request<super::ListKindsRequest>,
         ) -> std::result::Result<tonic::Response<super::KindList>, tonic::Status>;
+        /// Returns claims with which the caller may have the links among nodes measured. These are all connected nodes; if the
+        /// policy shows users their own leases only, those of the caller's leases.
+        async fn allow_measuring(
+            &self,
+            request: tonic::Request<super::AllowMeasuringRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MeasuringAllowed>,
+            tonic::Status,
+        >;
+        /// Returns the figures of links among the nodes that the caller may see, as the nodes have reported them.
+        async fn list_links(
+            &self,
+            request: tonic::Request<super::ListLinksRequest>,
+        ) -> std::result::Result<tonic::Response<super::LinkList>, tonic::Status>;
     }
     /// Leases for programs and tools. Users can use only their own.
     #[derive(Debug)]
@@ -2400,6 +2570,94 @@ pub mod leases_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListKindsSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/causeway.manager.v1.Leases/AllowMeasuring" => {
+                    #[allow(non_camel_case_types)]
+                    struct AllowMeasuringSvc<T: Leases>(pub Arc<T>);
+                    impl<
+                        T: Leases,
+                    > tonic::server::UnaryService<super::AllowMeasuringRequest>
+                    for AllowMeasuringSvc<T> {
+                        type Response = super::MeasuringAllowed;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AllowMeasuringRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Leases>::allow_measuring(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AllowMeasuringSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/causeway.manager.v1.Leases/ListLinks" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListLinksSvc<T: Leases>(pub Arc<T>);
+                    impl<T: Leases> tonic::server::UnaryService<super::ListLinksRequest>
+                    for ListLinksSvc<T> {
+                        type Response = super::LinkList;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListLinksRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Leases>::list_links(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListLinksSvc(inner);
                         let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -60,7 +60,8 @@ pub(super) fn targets(random: &mut StdRng) -> Vec<Target> {
             manager::DeleteUserRequest manager::DeleteUserReply manager::CreateTokenRequest
             manager::CreateTokenReply manager::ListTokensRequest manager::TokenList
             manager::RevokeTokenRequest manager::RevokeTokenReply manager::ListQuotasRequest manager::QuotaList
-            manager::Quota manager::PutQuotaReply manager::WatchRequest;
+            manager::Quota manager::PutQuotaReply manager::WatchRequest manager::MeasuringAllowed manager::LinkList
+            control::MeasureLinkRequest control::MeasureLinkReply;
     );
     targets.push(command_batch(random));
     targets.push(message::<EventBatch>("EventBatch", random).weighing(60));

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
-use causeway_proto::manager::{Claim, SignedLease};
+use causeway_proto::manager::{Claim, MeasuringClaim, SignedLease, SignedStatement};
 use causeway_security::{LeaseKey, LeaseVerifier, Token, TokenList};
 use prost::Message;
 use rand::rngs::StdRng;
@@ -26,6 +26,7 @@ pub(super) fn targets(random: &mut StdRng) -> io::Result<Vec<Target>> {
     }));
     Ok(vec![
         credential(&key, &claims),
+        statement(&key, random),
         claim(key, claims),
         token(),
         token_list()?,
@@ -50,6 +51,37 @@ fn credential(key: &LeaseKey, claims: &[Vec<u8>]) -> Target {
             let signed = SignedLease::decode(bytes).expect("a verified lease");
             assert!(known.contains(&signed), "an unsigned lease was accepted");
         }
+        verified.is_ok()
+    })
+    .weighing(8)
+}
+
+// As above, for the statements about measuring.
+fn statement(key: &LeaseKey, random: &mut StdRng) -> Target {
+    const NODE: [u8; 16] = [5; 16];
+    let verifier = key.verifier();
+    let claims = samples::<MeasuringClaim>(random);
+    let claims = claims.iter().filter_map(|claim| {
+        let node_uuid = NODE.to_vec().into();
+        let claim = MeasuringClaim::decode(&claim[..]).ok()?;
+        Some(MeasuringClaim { node_uuid, ..claim })
+    });
+    let genuine: Vec<Vec<u8>> = claims.map(|claim| key.sign_measuring(&claim)).collect();
+    let known: Vec<SignedStatement> = genuine
+        .iter()
+        .filter_map(|signed| SignedStatement::decode(&signed[..]).ok())
+        .collect();
+    Target::new("statement", Form::Message, genuine, move |bytes| {
+        let verified = verifier.verify_measuring(bytes, &NODE, SystemTime::UNIX_EPOCH);
+        if verified.is_ok() {
+            let signed = SignedStatement::decode(bytes).expect("a verified statement");
+            assert!(
+                known.contains(&signed),
+                "an unsigned statement was accepted"
+            );
+        }
+        let place = verifier.verify_place(bytes, SystemTime::UNIX_EPOCH);
+        assert!(place.is_err(), "a claim for measuring is no place");
         verified.is_ok()
     })
     .weighing(8)

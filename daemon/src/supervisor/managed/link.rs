@@ -291,6 +291,7 @@ impl Link<'_> {
             shared: offer.shared,
             stopping: state.grants.is_stopping(),
             insecure: self.description.is_exposed(),
+            link_key: self.managed.0.end_key.public_key().to_vec().into(),
             leases: state
                 .grants
                 .running()
@@ -344,6 +345,7 @@ impl Link<'_> {
         let mut beats = tokio::time::interval(pace.interval);
         let mut unanswered = VecDeque::new();
         let mut number = 0;
+        let mut reported = 0;
         let mut silent_at = Instant::now() + pace.limit;
         loop {
             tokio::select! {
@@ -365,7 +367,10 @@ impl Link<'_> {
                 _ = beats.tick() => {
                     number += 1;
                     unanswered.push_back((number, self.managed.now()));
-                    outgoing.push(from_node::Message::Heartbeat(self.heartbeat(number).await));
+                    let (links, up_to) = self.managed.0.links.news(reported);
+                    reported = up_to;
+                    let heartbeat = Heartbeat { links, ..self.heartbeat(number).await };
+                    outgoing.push(from_node::Message::Heartbeat(heartbeat));
                 }
                 () = tokio::time::sleep_until(silent_at) => return Err(Parted::Silent),
             }
@@ -399,6 +404,7 @@ impl Link<'_> {
             devices: self.readiness.uses(Duration::ZERO).await,
             hosts: hosts.collect(),
             away: count(self.managed.0.workers.away().0),
+            links: Vec::new(),
         }
     }
 

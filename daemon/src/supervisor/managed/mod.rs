@@ -3,6 +3,7 @@
 //! - [`grants`]: the table of grants, pure; [`name`], [`message`]: its identifiers, events and reports;
 //! - [`offer`]: the node's devices as they are offered to the manager, and as a lease sees them;
 //! - [`reach`]: the addresses at which users are told to reach the node, pure;
+//! - [`measuring`]: who may have links measured;
 //! - [`moving`]: takes sessions to other nodes, and from them;
 //! - [`remembered`]: the highest term that the node has met, as a file;
 //! - [`link`]: the connection to the manager, re-established forever; [`leader`]: which of several managers
@@ -17,6 +18,7 @@ mod dial;
 mod grants;
 mod leader;
 mod link;
+mod measuring;
 mod message;
 mod moving;
 mod name;
@@ -35,7 +37,7 @@ use std::time::{Duration, Instant, SystemTime};
 use causeway_managers::{Disbelieved, HighestTerm, probe};
 use causeway_proto::control::Inventory;
 use causeway_proto::manager::MoveEnded;
-use causeway_security::{LeaseVerifier, NotALease, VerifiedLease};
+use causeway_security::{EndKey, LeaseVerifier, NotALease, VerifiedLease};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::metadata::MetadataMap;
@@ -46,6 +48,7 @@ use self::name::{Time, Unit};
 use self::offer::Offer;
 use self::remembered::RememberedTerm;
 use super::authentication::User;
+use super::cluster_links::ClusterLinks;
 use super::time_shares::TimePart;
 use super::workers::Workers;
 use crate::accounting::{Figures, Ledger};
@@ -53,6 +56,7 @@ use crate::config::{ManagerSettings, ShareSettings, Together};
 use crate::handover::{Leased, MAX_USER, Owner};
 
 pub(super) use self::link::join;
+pub(super) use self::measuring::Measurer;
 pub(super) use self::name::{DeviceAt, Epoch, LeaseId, PlaceNumber};
 pub(super) use self::offer::{SharesExceed, check_memory, exclusive_share};
 
@@ -76,6 +80,10 @@ struct Shared {
     parted: Notify,
     /// The workers whose sessions end with their leases.
     workers: Workers,
+    /// The figures that the manager gets.
+    links: ClusterLinks,
+    /// Proves to other nodes that an end of a link is this node's.
+    end_key: EndKey,
 }
 
 #[derive(Default)]
@@ -168,6 +176,7 @@ impl Managed {
         node: [u8; 16],
         workers: Workers,
         term_file: Option<PathBuf>,
+        (links, end_key): (ClusterLinks, EndKey),
     ) -> Managed {
         let remembered = RememberedTerm::open(term_file.clone());
         let state = ManagedState {
@@ -185,6 +194,8 @@ impl Managed {
             changed: Notify::new(),
             parted: Notify::new(),
             workers,
+            links,
+            end_key,
         }))
     }
 

@@ -3,15 +3,16 @@
 
 use std::process::ExitCode;
 
-use causeway_devmgr::listing::Kind;
+use causeway_devmgr::listing::{Kind, LinkReport};
 use causeway_devmgr::report::{self, DeviceReport, NodeReport};
 use causeway_proto::manager::ListKindsRequest;
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
+use crate::links::bandwidth;
 use crate::say::say;
-use crate::text::{Table, bytes, printable_lines};
+use crate::text::{Table, bytes, duration, printable_lines};
 
 /// Arguments of `devices`.
 #[derive(Debug, clap::Args)]
@@ -176,12 +177,23 @@ fn node_text(node: &NodeReport) -> String {
             node.own_sessions, node.own_away
         ));
     }
+    lines.extend(node.link.as_deref().map(link_text));
     lines.extend(node.devices.iter().map(device_text));
     let remarks = node.remarks.iter();
     lines.extend(remarks.map(|remark| format!("  remark: {remark}")));
     let problems = node.problems.iter();
     lines.extend(problems.map(|problem| format!("  problem: {problem}")));
     printable_lines(&lines.join("\n")) + "\n"
+}
+
+fn link_text(of: &LinkReport) -> String {
+    let old = if of.old { ", too old to be used" } else { "" };
+    format!(
+        "  link from here: {} there, {} back, measured {} ago{old}",
+        bandwidth(of.outward_bytes_per_second),
+        bandwidth(of.inward_bytes_per_second),
+        duration(of.age_ms),
+    )
 }
 
 fn device_text(device: &DeviceReport) -> String {

@@ -45,7 +45,7 @@ pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     findings.extend(secrets::secrets(&settings));
     findings.extend(nodes::nodes(&settings));
     findings.extend(discovery::discovery(&settings));
-    findings.extend(links::links(&settings));
+    findings.extend(links::links(context, &settings));
     findings.extend(manager::manager(context, &settings));
     context.print(&findings, |findings| findings.iter().map(text).collect())?;
     let healthy = findings

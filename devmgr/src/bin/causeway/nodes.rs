@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use causeway::config;
+use causeway_devmgr::listing::{LinkTo, NodeLinks};
 use causeway_proto::manager::{DrainNodeRequest, ListNodesRequest, RemoveNodeRequest};
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::json::{Leaving, ManagedDevice, ManagedNode};
+use crate::links;
+use crate::say::say;
 use crate::text::{NodeNames, Table, bytes, milliseconds, node_state};
 
 /// How often `drain --migrate` looks whether the leases have moved.
@@ -18,7 +21,11 @@ const INSECURE: &str = "INSECURE: everyone who can reach this node can use it an
 
 /// Arguments of `nodes`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    /// Show the nodes with their slowest and their fastest measured links
+    #[arg(long)]
+    links: bool,
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -68,6 +75,7 @@ struct Which {
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
     match &arguments.action {
+        None if arguments.links => with_links(context),
         None | Some(Action::List) => list(context),
         Some(Action::Drain(Drain {
             which,
@@ -81,12 +89,32 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Outcome {
 }
 
 fn list(context: &Context) -> Outcome {
+    let nodes = listed(context)?;
+    context.print(&nodes, |nodes| text(nodes))
+}
+
+fn with_links(context: &Context) -> Outcome {
+    let mut nodes = listed(context)?;
+    match links::listed(context) {
+        Ok(list) => {
+            let figures = links::of_manager(&list);
+            let mut of_nodes = NodeLinks::by_node(figures.links());
+            for node in &mut nodes {
+                node.links = of_nodes.remove(&*node.node);
+            }
+        }
+        // The nodes are worth showing all the same.
+        Err(failure) => say!("causeway nodes: the measured links are not shown: {failure}"),
+    }
+    context.print(&nodes, |nodes| text(nodes))
+}
+
+fn listed(context: &Context) -> Result<Vec<ManagedNode>, Failure> {
     let list = context.read_from_manager(async |manager| {
         let request = manager.request(ListNodesRequest {});
         manager.answer_to(manager.admin().list_nodes(request)).await
     })?;
-    let nodes: Vec<ManagedNode> = list.nodes.into_iter().map(ManagedNode::from).collect();
-    context.print(&nodes, |nodes| text(nodes))
+    Ok(list.nodes.into_iter().map(ManagedNode::from).collect())
 }
 
 fn drain(context: &Context, which: &Which, draining: bool) -> Outcome {
@@ -182,7 +210,32 @@ fn text(nodes: &[ManagedNode]) -> String {
     let insecure = nodes.iter().filter(|node| node.insecure);
     let insecure =
         insecure.map(|node| format!("{}: {INSECURE}\n", names.label(&node.node, &node.name)));
-    format!("{table}{leaving}{}", insecure.collect::<String>())
+    let links = links_text(nodes, &names);
+    format!("{table}{links}{leaving}{}", insecure.collect::<String>())
+}
+
+/// The nodes' measured links. Empty if there is none.
+fn links_text(nodes: &[ManagedNode], names: &NodeNames) -> String {
+    let end = |of: &LinkTo| {
+        let name = names.label(&of.node, &of.name);
+        format!("{}, {name}", links::bandwidth(of.bytes_per_second))
+    };
+    let mut table = Table::new(["NODE", "LINKS", "SLOWEST", "FASTEST"]);
+    let measured = nodes.iter().filter_map(|of| Some((of, of.links.as_ref()?)));
+    let mut count = 0;
+    for (node, links) in measured {
+        count += 1;
+        table.row([
+            names.label(&node.node, &node.name),
+            links.measured.to_string(),
+            end(&links.slowest),
+            end(&links.fastest),
+        ]);
+    }
+    match count {
+        0 => String::new(),
+        _ => format!("\n{table}"),
+    }
 }
 
 fn leaving_text(nodes: &[ManagedNode]) -> String {
@@ -234,6 +287,28 @@ mod tests {
             .filter(|line| line.contains("INSECURE"))
             .collect();
         assert!(said.len() == 1 && said[0].starts_with("gpu2"), "{text}");
+    }
+
+    #[test]
+    fn links_have_a_table_of_their_own_and_only_if_there_are_any() {
+        let to = |name: &str, bytes_per_second| LinkTo {
+            node: name.to_owned(),
+            name: name.to_owned(),
+            bytes_per_second,
+        };
+        let mut node = ManagedNode {
+            name: "gpu1".to_owned(),
+            ..ManagedNode::from(causeway_proto::manager::NodeInfo::default())
+        };
+        assert!(!text(std::slice::from_ref(&node)).contains("SLOWEST"));
+        node.links = Some(NodeLinks {
+            measured: 2,
+            slowest: to("gpu3", 12_500_000),
+            fastest: to("gpu2", 125_000_000),
+        });
+        let text = text(&[node]);
+        assert!(text.contains("100 Mbit/s, gpu3"), "{text}");
+        assert!(text.contains("1.00 Gbit/s, gpu2"), "{text}");
     }
 
     #[test]

@@ -20,7 +20,8 @@ use tonic::Status;
 use super::super::admin::{ManagerListing, snapshot};
 use super::super::authentication::wall_now;
 use super::super::input::Input;
-use super::super::reading::read;
+use super::super::links::ReportedLinks;
+use super::super::reading::{gone, read};
 use super::super::wire;
 use crate::dashboard::page::{Page, Text};
 use crate::dashboard::view::{Audience, Content, Figures, KnownAt, Node, device_id, draw};
@@ -33,6 +34,8 @@ use crate::time::Wall;
 const EVERY: Duration = Duration::from_secs(1);
 /// Interval of the questions which managers there are. The answers come from etcd.
 const MANAGERS_EVERY: Duration = Duration::from_secs(5);
+/// Most links that a page shows.
+const MOST_LINKS: usize = 200;
 /// Time for that answer before a snapshot is made without it.
 const MANAGERS_WITHIN: Duration = Duration::from_millis(200);
 /// Memory for what slow viewers have not yet taken, in bytes.
@@ -312,6 +315,7 @@ fn pause(took: Duration) -> Duration {
 pub(super) struct Source {
     pub(super) owner: mpsc::Sender<Input>,
     pub(super) managers: ManagerListing,
+    pub(super) links: ReportedLinks,
     pub(super) feed: Arc<Feed>,
 }
 
@@ -331,8 +335,7 @@ impl Source {
             }
             let from = Instant::now();
             // Fails only when the owner has ended, and the reign with it.
-            let sees_kinds = audiences.iter().any(Audience::sees_kinds);
-            let content = self.content(managers.shown(from), sees_kinds).await;
+            let content = self.content(managers.shown(from), &audiences).await;
             let Ok(content) = content else {
                 return;
             };
@@ -361,8 +364,10 @@ impl Source {
     async fn content(
         &self,
         managers: Option<KnownAt>,
-        sees_kinds: bool,
+        audiences: &[Audience],
     ) -> Result<Content, Status> {
+        let sees_kinds = audiences.iter().any(Audience::sees_kinds);
+        let sees_links = audiences.iter().any(|of| !of.sees_kinds());
         let taken = read(&self.owner, move |sight| {
             let kinds = match sees_kinds {
                 true => wire::kinds(sight.book),
@@ -379,6 +384,14 @@ impl Source {
             queue: snapshot.queue.unwrap_or_default().into(),
             kinds: kinds.into_iter().map(Kind::from).collect(),
             managers,
+            links: match sees_links {
+                true => {
+                    let links = self.links.clone();
+                    let slowest = tokio::task::spawn_blocking(move || links.slowest(MOST_LINKS));
+                    slowest.await.map_err(|_| gone())?
+                }
+                false => Arc::default(),
+            },
         })
     }
 }

@@ -41,6 +41,7 @@ use super::admin::{ManagerListing, may_see_all};
 use super::authentication::{Authenticator, as_user};
 use super::input::Input;
 use super::leases::whose;
+use super::links::ReportedLinks;
 use super::watching::standby;
 use crate::dashboard::files;
 use crate::dashboard::view::Audience;
@@ -91,6 +92,7 @@ pub(super) struct Served {
     pub(super) authenticator: Authenticator,
     pub(super) visible: Visible,
     pub(super) managers: ManagerListing,
+    pub(super) links: ReportedLinks,
     pub(super) tenure: Tenure,
 }
 
@@ -134,6 +136,7 @@ impl Dashboard {
             let source = Source {
                 owner: served.owner,
                 managers: served.managers,
+                links: served.links,
                 feed: Arc::clone(&feed),
             };
             Arc::new(Reign {

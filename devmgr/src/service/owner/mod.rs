@@ -66,7 +66,7 @@ pub(crate) struct Owner {
     /// Users and tokens, as durable.
     shared_directory: SharedDirectory,
     certified: Certified,
-    key: LeaseKey,
+    key: Arc<LeaseKey>,
     /// The cluster, and the term in which this manager leads.
     standing: (ClusterId, Term),
     tenure: Tenure,
@@ -91,7 +91,7 @@ pub(crate) struct Beginning {
     pub(crate) directory: Directory,
     pub(crate) shared_directory: SharedDirectory,
     pub(crate) certified: Certified,
-    pub(crate) key: LeaseKey,
+    pub(crate) key: Arc<LeaseKey>,
     pub(crate) standing: (ClusterId, Term),
     pub(crate) tenure: Tenure,
     pub(crate) heartbeat: (Duration, Duration),

@@ -251,6 +251,16 @@ async fn each_view_is_that_of_the_tool(browser: &Browser, site: &Site) {
     assert_eq!(queue[0]["Lease"], short(&told["lease"]));
     assert_eq!(queue[0]["Place"], told["position"].to_string());
 
+    rows(browser, "links", 0).await;
+    let none = browser.run("return document.querySelector('#empty').textContent");
+    assert!(
+        none.await
+            .as_str()
+            .unwrap()
+            .contains("causeway links --measure")
+    );
+    assert_eq!(tool.json("links"), serde_json::json!([]));
+
     let managers = rows(browser, "managers", 1).await;
     let told = tool.json("managers");
     let told = &told["managers"][0];

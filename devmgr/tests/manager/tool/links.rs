@@ -1,7 +1,14 @@
 //! `causeway links` with real daemons on loopback.
 
-use super::super::real_node::Daemon;
-use super::Tool;
+use std::process::Stdio;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::super::process::{AT_MOST, Manager};
+use super::super::real_node::{Daemon, library};
+use super::running::tool;
+use super::{Secured, Tool};
 
 /// The number of kept figures in each of a folder's files of them.
 fn kept(folder: &std::path::Path) -> Vec<usize> {
@@ -92,4 +99,153 @@ fn wrong_arguments_and_damaged_files_are_named() {
     assert_eq!(shown.code, Some(0));
     std::fs::write(tool.home().join("there.svg"), "mine").unwrap();
     assert!(tool.refuses("links --svg there.svg").contains("exists"));
+}
+
+/// A manager, and two daemons that have joined it.
+fn managed(manager: &Manager) -> ([tempfile::TempDir; 2], [Daemon; 2]) {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let daemons = [0, 1].map(|of| {
+        let text = format!(
+            "name = \"gpu{of}\"\n[manager]\naddress = [\"{}\"]\n",
+            manager.address
+        );
+        Daemon::configured(folders[of].path(), &text)
+    });
+    connected(&tool(manager, "root"), 2);
+    (folders, daemons)
+}
+
+/// Waits until so many nodes are connected.
+fn connected(admin: &Tool, count: usize) {
+    eventually("the nodes", || {
+        let nodes = admin.json("nodes");
+        let nodes = nodes.as_array().unwrap().iter();
+        nodes.filter(|of| of["connected"] == true).count() == count
+    });
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < AT_MOST, "{what}");
+    }
+}
+
+fn between_nodes(links: &Value) -> Vec<Value> {
+    let links = links.as_array().unwrap().iter();
+    let links = links.filter(|of| !of["from_id"].is_null());
+    links.cloned().collect()
+}
+
+#[test]
+fn the_managers_nodes_are_measured_and_the_manager_shows_their_links() {
+    let mut manager = Manager::start();
+    let (folders, daemons) = managed(&manager);
+    let ann = tool(&manager, "ann");
+    assert!(ann.does("links").contains("no figures are kept"));
+    let said = ann.run("links --measure");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.err.matches(": round ").count(), 3, "{said:?}");
+    for name in ["this machine", "gpu0", "gpu1"] {
+        assert!(said.out.contains(name), "{said:?}");
+    }
+    let of_nodes: Vec<_> = folders.iter().map(|folder| kept(folder.path())).collect();
+    assert_eq!(of_nodes.concat(), [1]);
+    // Everyone sees the figure, as soon as the manager has it.
+    let bob = tool(&manager, "bob");
+    eventually("the figure", || {
+        !between_nodes(&bob.json("links")).is_empty()
+    });
+    let links = bob.json("links");
+    assert_eq!(
+        links.as_array().unwrap().len(),
+        1,
+        "bob has measured nothing"
+    );
+    let link = &links[0];
+    assert!(
+        link["outward_bytes_per_second"].as_u64().unwrap() > 0,
+        "{link}"
+    );
+    assert_eq!(ann.json("links").as_array().unwrap().len(), 3);
+    let nodes = bob.json("nodes --links");
+    for node in nodes.as_array().unwrap() {
+        assert_eq!(node["links"]["measured"], 1, "{node}");
+        let name = &node["links"]["slowest"]["name"];
+        assert!(name != &node["name"] && name.is_string(), "{node}");
+    }
+    assert!(bob.does("nodes --links").contains("SLOWEST"), "{nodes}");
+    // The nodes report again to a manager that has forgotten.
+    manager.kill_and_restart();
+    let bob = tool(&manager, "bob");
+    eventually("the figure", || {
+        !between_nodes(&bob.json("links")).is_empty()
+    });
+    // A node that is away is named, and fails who names it.
+    let [one, _other] = daemons;
+    drop(one);
+    connected(&bob, 1);
+    let skipped = "gpu0: not connected";
+    let named = ann.run("links --measure gpu0 gpu1");
+    assert_eq!(named.code, Some(1), "{named:?}");
+    assert!(named.err.contains(skipped), "{named:?}");
+    let all = ann.run("links --measure");
+    assert_eq!(all.code, Some(0), "{all:?}");
+    assert!(all.err.contains(skipped), "{all:?}");
+    // Without its manager, the other one is no node to measure. A configured one is.
+    let alone = tempfile::tempdir().unwrap();
+    let alone = Daemon::configured(alone.path(), "name = \"lab\"\n");
+    let both = tool(&manager, "carl").with("CAUSEWAY_SERVERS", alone.address().to_string());
+    drop(manager);
+    let said = both.run("links --measure");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("lab"), "{said:?}");
+    assert!(
+        said.err.contains("no node of the device manager"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn users_see_and_measure_the_nodes_of_their_leases_only() {
+    let secured = Secured::start();
+    let (admin, ann) = (secured.admin(), secured.user("ann"));
+    let ann = ann.with("CAUSEWAY_LIBRARY", library());
+    admin.does("users add box --node");
+    let (token, ca) = (secured.path("box.token"), secured.path("ca.pem"));
+    admin.does(&format!("tokens create box --out {}", token.display()));
+    let manager = format!(
+        "[manager]\naddress = [\"{}\"]\nca = {ca:?}\ntoken_file = {token:?}\n",
+        secured.manager.address
+    );
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let _daemons = [0, 1].map(|of| {
+        let text = format!("name = \"gpu{of}\"\n{manager}");
+        Daemon::configured(folders[of].path(), &text)
+    });
+    connected(&admin, 2);
+    admin.does("links --measure");
+    eventually("the figure", || {
+        !between_nodes(&admin.json("links")).is_empty()
+    });
+    for what in ["links", "links --measure"] {
+        let none = ann.refuses(what);
+        assert!(none.contains("no node takes part"), "{none}");
+    }
+    let mut program = ann.command("run --request 1 -- cat");
+    let mut program = program.stdin(Stdio::piped()).spawn().unwrap();
+    eventually("the lease", || {
+        admin.json("leases").as_array().unwrap().len() == 1
+    });
+    // This machine and one node: a pair.
+    let said = ann.run("links --measure");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.err.matches(": round ").count(), 1, "{said:?}");
+    let shown = ["gpu0", "gpu1"].map(|name| said.out.contains(name));
+    assert!(shown[0] != shown[1], "{said:?}");
+    let links = ann.json("links");
+    assert_eq!(links.as_array().unwrap().len(), 1, "{links}");
+    assert!(between_nodes(&links).is_empty(), "{links}");
+    drop(program.stdin.take());
+    assert!(program.wait().unwrap().success());
 }

@@ -1,21 +1,24 @@
 //! Kept figures of links: a pair that is far slower than the others often uses a wrong network.
 
 use causeway::config::{self, Settings};
+use causeway_devmgr::listing::LinkReport;
 
 use super::finding::Finding;
+use crate::context::Context;
 use crate::links::{Figures, Hosts, bandwidth, slow};
 
 const CHECK: &str = "links";
 
-/// Judges the kept figures. Nothing is measured. There is no finding without figures.
-pub(super) fn links(settings: &Settings) -> Vec<Finding> {
+/// Judges the kept figures, and those of the device manager's nodes. Nothing is measured. There is no finding without figures.
+pub(super) fn links(context: &Context, settings: &Settings) -> Vec<Finding> {
     // Who measures has figures of this machine, too. Others need not wait for the nodes once more.
     let own = config::link_memory().map(|memory| memory.table());
-    if own.is_none_or(|own| own.is_ok_and(|table| table.entries().is_empty())) {
+    let has_none = own.is_none_or(|own| own.is_ok_and(|table| table.entries().is_empty()));
+    if has_none && settings.manager.is_none() {
         return Vec::new();
     }
-    // Nodes that do not answer have findings of their own.
-    let Ok((hosts, _)) = Hosts::find(settings, &[]) else {
+    // Nodes that do not answer have findings of their own, and so has the manager.
+    let Ok((hosts, _)) = Hosts::find(context, settings, &[], None) else {
         return Vec::new();
     };
     let figures = Figures::of(&hosts.names(), hosts.links().0);
@@ -29,7 +32,7 @@ pub(super) fn links(settings: &Settings) -> Vec<Finding> {
             format!("no link of {count} is far slower than the others"),
         )];
     }
-    let note = |link: &crate::links::LinkReport| {
+    let note = |link: &LinkReport| {
         Finding::note(
             CHECK,
             format!(

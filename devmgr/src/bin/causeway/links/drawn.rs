@@ -5,7 +5,9 @@
 use std::f64::consts::TAU;
 use std::fmt::Write as _;
 
-use super::matrix::{Figures, LinkReport, bandwidth, round_trip};
+use causeway_devmgr::listing::LinkReport;
+
+use super::matrix::{Figures, bandwidth, round_trip};
 
 const SIZE: f64 = 800.0;
 const RADIUS: f64 = 290.0;

@@ -1,4 +1,4 @@
-//! Who takes part: this machine, and the nodes that answer.
+//! Who takes part: this machine, the configured nodes that answer, and the device manager's nodes.
 
 use std::sync::Arc;
 
@@ -7,35 +7,41 @@ use causeway::transport::discover;
 use causeway::transport::links::links_of;
 use causeway_devmgr::report;
 use causeway_links::{Entry, LinkMemory};
-use causeway_proto::control::Link;
 
+use super::managed::{self, Claims};
 use super::matrix::{Host, Shown};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::json::id;
 
-/// A node that answers.
+/// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeEnd {
     pub(crate) name: String,
     pub(crate) uuid: [u8; 16],
-    pub(crate) server: ServerSettings,
+    /// How it is reached. `None`: a node of the device manager that is only shown.
+    pub(crate) server: Option<ServerSettings>,
+    /// Whether the device manager names it, and gives claims for it.
+    pub(crate) is_managed: bool,
 }
 
 impl NodeEnd {
     /// Its addresses that are no Unix sockets.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = String> {
-        let addresses = self.server.addresses().filter(|at| at.path().is_none());
+        let addresses = self.server.iter().flat_map(ServerSettings::addresses);
+        let addresses = addresses.filter(|at| at.path().is_none());
         addresses.map(ToString::to_string)
     }
 
     /// Whether connections to it use TLS.
     pub(crate) fn is_secured(&self) -> bool {
-        self.server.tls.ca.is_some() && self.sockets().next().is_some()
+        let has_ca = self.server.as_ref().is_some_and(|of| of.tls.ca.is_some());
+        has_ca && self.sockets().next().is_some()
     }
 
     /// Whether the text is its name or one of its addresses.
     fn is_named(&self, of: &str) -> bool {
-        let mut addresses = self.server.addresses();
+        let mut addresses = self.server.iter().flat_map(ServerSettings::addresses);
         self.name == of || addresses.any(|at| at.as_str() == of || at.host() == of)
     }
 }
@@ -43,46 +49,53 @@ impl NodeEnd {
 /// This machine, and the nodes.
 pub(crate) struct Hosts {
     pub(crate) nodes: Vec<Arc<NodeEnd>>,
+    /// Number of the wanted names and addresses that no node has.
+    pub(crate) not_found: usize,
+    /// What the device manager knows.
+    of_manager: Vec<Shown>,
     memory: Option<LinkMemory>,
 }
 
 impl Hosts {
-    /// Asks the configured nodes, or those of these names or addresses. Returns also why others do not answer.
+    /// Asks the configured nodes and the device manager, or of these those of these names or addresses. Returns also why
+    /// others do not answer. `claims`: for the manager's nodes, if something is to be measured.
     ///
     /// # Errors
     /// No node is configured, or none has a name.
     pub(crate) fn find(
+        context: &Context,
         settings: &Settings,
         wanted: &[String],
+        claims: Option<&Claims>,
     ) -> Result<(Hosts, Vec<String>), Failure> {
         let mut servers = settings.servers.clone();
         if settings.discover {
             servers.extend(report::announced(settings));
         }
-        if servers.is_empty() {
+        if servers.is_empty() && settings.manager.is_none() {
             return Err(Failure::new("no node is configured").cure(
-                "write servers.toml, or set CAUSEWAY_SERVERS=host[:port],…; the links of a device manager's nodes cannot be \
-                 measured yet",
+                "write servers.toml, or set CAUSEWAY_SERVERS=host[:port],… or CAUSEWAY_MANAGER=host[:port]",
             ));
         }
-        let (mut nodes, mut absent) = (Vec::new(), Vec::new());
-        for found in discover(&servers) {
-            let server = found.node.settings().clone();
-            let inventory = match &found.inventory {
-                Ok(inventory) => inventory,
-                Err(error) => {
-                    absent.push(error.to_string());
-                    continue;
+        let (mut nodes, mut absent) = configured(&servers);
+        let mut of_manager = Vec::new();
+        if settings.manager.is_some() {
+            match managed::listed(context) {
+                Ok(list) => {
+                    let of_cluster = managed::nodes(&list, claims, settings);
+                    // A node that is configured as well measures with the manager's claim only.
+                    nodes.retain(|of| of_cluster.iter().all(|node| node.uuid != of.uuid));
+                    nodes.extend(of_cluster.into_iter().map(Arc::new));
+                    of_manager = managed::figures(&list);
                 }
-            };
-            let named = server.name.clone();
-            let name = named.unwrap_or_else(|| inventory.node_name.clone());
-            if let Ok(uuid) = <[u8; 16]>::try_from(&inventory.node_uuid[..]) {
-                nodes.push(Arc::new(NodeEnd { name, uuid, server }));
+                Err(failure) if servers.is_empty() => return Err(failure),
+                Err(failure) => absent.push(failure.to_string()),
             }
         }
+        let mut not_found = 0;
         for of in wanted {
             if !nodes.iter().any(|node: &Arc<NodeEnd>| node.is_named(of)) {
+                not_found += 1;
                 absent.push(format!(
                     "no node that answers has the name or address `{of}`"
                 ));
@@ -92,11 +105,18 @@ impl Hosts {
         if nodes.is_empty() {
             let what = format!("no node takes part; {}", absent.join("; "));
             return Err(Failure::new(what.trim_end_matches("; ")).cure(
-                "name configured nodes, and see with `causeway devices` which of them answer",
+                "name configured nodes, and see with `causeway devices` which of them answer; a device manager shows users the nodes of their \
+                 leases",
             ));
         }
         let memory = config::link_memory();
-        Ok((Hosts { nodes, memory }, absent))
+        let hosts = Hosts {
+            nodes,
+            not_found,
+            of_manager,
+            memory,
+        };
+        Ok((hosts, absent))
     }
 
     /// The names of all, this machine first.
@@ -110,6 +130,18 @@ impl Hosts {
             id: id(&node.uuid),
         });
         std::iter::once(own).chain(nodes).collect()
+    }
+
+    /// The nodes that cannot be measured, each with the reason.
+    pub(crate) fn not_measurable(&self) -> Vec<String> {
+        let without = self.nodes.iter().filter(|node| node.server.is_none());
+        let text = |node: &Arc<NodeEnd>| {
+            format!(
+                "{}: not connected to the device manager, or without a claim of it; not measured",
+                node.name
+            )
+        };
+        without.map(text).collect()
     }
 
     /// Keeps this machine's own figures.
@@ -131,17 +163,20 @@ impl Hosts {
 
     /// All kept figures: this machine's own, and those of the nodes. Returns also why some are missing.
     pub(crate) fn links(&self) -> (Vec<Shown>, Vec<String>) {
-        let (mut links, mut problems) = (Vec::new(), Vec::new());
+        let (mut links, mut problems) = (self.of_manager.clone(), Vec::new());
         if let Some(memory) = &self.memory {
             match memory.table() {
                 Ok(table) => links.extend(table.entries().iter().map(|of| shown("", of.clone()))),
                 Err(error) => problems.push(error.to_string()),
             }
         }
+        let asked = self.nodes.iter().filter(|node| !node.is_managed);
+        let asked = asked.filter_map(|node| Some((node, node.server.as_ref()?)));
+        let asked: Vec<_> = asked.collect();
         let kept = std::thread::scope(|scope| {
-            let asked = self.nodes.iter();
+            let asked = asked.iter();
             let asked: Vec<_> = asked
-                .map(|node| scope.spawn(|| links_of(&node.server)))
+                .map(|(_, server)| scope.spawn(|| links_of(server)))
                 .collect();
             let answers = asked.into_iter().map(|asked| match asked.join() {
                 Ok(answer) => answer,
@@ -149,11 +184,11 @@ impl Hosts {
             });
             answers.collect::<Vec<_>>()
         });
-        for (node, kept) in self.nodes.iter().zip(kept) {
+        for ((node, _), kept) in asked.iter().zip(kept) {
             match kept {
                 Ok(of) => links.extend(
                     of.iter()
-                        .filter_map(|of| Some(shown(&id(&node.uuid), entry(of)?))),
+                        .filter_map(|of| Some(shown(&id(&node.uuid), Entry::from_wire(of)?))),
                 ),
                 Err(error) => problems.push(format!("{}: {error}", node.name)),
             }
@@ -169,21 +204,28 @@ pub(crate) fn shown(owner: &str, of: Entry) -> Shown {
     }
 }
 
-/// A node's figures. `None` if the node sends nonsense.
-pub(crate) fn entry(link: &Link) -> Option<Entry> {
-    Some(Entry {
-        peer: id(&link.node_uuid),
-        name: link.node_name.clone(),
-        user: String::new(),
-        from: link.from.parse().ok()?,
-        to: link.to.parse().ok()?,
-        least_ns: link.least_ns,
-        median_ns: link.median_ns,
-        lost: link.lost,
-        outward: link.outward,
-        inward: link.inward,
-        stream_ms: link.stream_ms,
-        tls: link.tls,
-        when: link.when,
-    })
+/// The configured nodes that answer, and why others do not.
+fn configured(servers: &[ServerSettings]) -> (Vec<Arc<NodeEnd>>, Vec<String>) {
+    let (mut nodes, mut absent) = (Vec::new(), Vec::new());
+    for found in discover(servers) {
+        let server = found.node.settings().clone();
+        let inventory = match &found.inventory {
+            Ok(inventory) => inventory,
+            Err(error) => {
+                absent.push(error.to_string());
+                continue;
+            }
+        };
+        let named = server.name.clone();
+        let name = named.unwrap_or_else(|| inventory.node_name.clone());
+        if let Ok(uuid) = <[u8; 16]>::try_from(&inventory.node_uuid[..]) {
+            nodes.push(Arc::new(NodeEnd {
+                name,
+                uuid,
+                server: Some(server),
+                is_managed: false,
+            }));
+        }
+    }
+    (nodes, absent)
 }

@@ -3,19 +3,17 @@
 //! Pure, but for the time of now. Invariant: of two figures for a direction, the newer counts. Hosts have clocks of their own:
 //! a figure of far in the future is the oldest of all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use causeway_devmgr::listing::{CLOCKS_DIFFER, LinkReport};
 use causeway_links::Entry;
-use serde::Serialize;
 
 use crate::text::printable;
 
 /// A pair is slow if the median of all pairs is so many times faster.
 const SLOWER: u64 = 5;
-/// By how many seconds a host's clock may be before this one.
-const CLOCKS_DIFFER: u64 = 600;
 /// Number of pairs from which a median says something.
 const ENOUGH: usize = 3;
 
@@ -34,54 +32,13 @@ pub(crate) struct Shown {
     pub(crate) of: Entry,
 }
 
-/// A link, for `--json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct LinkReport {
-    /// The name of the host that has measured.
-    pub(crate) from: String,
-    /// Its id; `null`: this machine.
-    pub(crate) from_id: Option<String>,
-    /// The name of the other end.
-    pub(crate) to: String,
-    /// Its id.
-    pub(crate) to_id: String,
-    /// The address of the host that has measured.
-    pub(crate) from_address: String,
-    /// The other end's address.
-    pub(crate) to_address: String,
-    /// The shortest round trip, in nanoseconds.
-    pub(crate) round_trip_least_ns: u64,
-    /// The median of the round trips, in nanoseconds.
-    pub(crate) round_trip_median_ns: u64,
-    /// Number of lost probes, out of 11.
-    pub(crate) lost: u32,
-    /// Bytes per second to the other end.
-    pub(crate) outward_bytes_per_second: u64,
-    /// Bytes per second from the other end.
-    pub(crate) inward_bytes_per_second: u64,
-    /// Duration of each direction, in milliseconds.
-    pub(crate) stream_ms: u32,
-    /// Whether the streams were encrypted.
-    pub(crate) tls: bool,
-    /// Age in milliseconds.
-    pub(crate) age_ms: u64,
-    /// Whether the figures are too old to be used.
-    pub(crate) old: bool,
-}
-
-impl LinkReport {
-    /// The slower direction, in bytes per second.
-    pub(crate) fn slower(&self) -> u64 {
-        self.outward_bytes_per_second
-            .min(self.inward_bytes_per_second)
-    }
-}
-
 /// The figures of all links between hosts.
 #[derive(Debug)]
 pub(crate) struct Figures {
     hosts: Vec<Host>,
     links: Vec<LinkReport>,
+    /// The place in `links`, by the ids of the host that has measured and of the other one.
+    places: HashMap<(String, String), usize>,
 }
 
 impl Figures {
@@ -92,12 +49,8 @@ impl Figures {
     }
 
     fn at(hosts: &[Host], kept: Vec<Shown>, now: u64) -> Figures {
-        let name = |id: &str| {
-            hosts
-                .iter()
-                .find(|of| of.id == id)
-                .map(|of| of.name.clone())
-        };
+        let names: HashMap<&str, &str> = (hosts.iter().map(|of| (&*of.id, &*of.name))).collect();
+        let name = |id: &str| names.get(id).map(|of| (*of).to_owned());
         let mut pairs: BTreeMap<(String, String), Shown> = BTreeMap::new();
         for mut shown in kept {
             if shown.of.when > now + CLOCKS_DIFFER {
@@ -114,26 +67,21 @@ impl Figures {
                 pairs.insert((one, other), shown);
             }
         }
-        let links = pairs.into_values().map(|Shown { owner, of }| LinkReport {
-            from: name(&owner).unwrap_or_default(),
-            from_id: Some(owner).filter(|id| !id.is_empty()),
-            to: name(&of.peer).unwrap_or_default(),
-            from_address: of.from.to_string(),
-            to_address: of.to.to_string(),
-            round_trip_least_ns: of.least_ns,
-            round_trip_median_ns: of.median_ns,
-            lost: of.lost,
-            outward_bytes_per_second: of.outward,
-            inward_bytes_per_second: of.inward,
-            stream_ms: of.stream_ms,
-            tls: of.tls,
-            age_ms: now.saturating_sub(of.when).saturating_mul(1000),
-            old: of.is_old(now),
-            to_id: of.peer,
+        let links = pairs.into_values().map(|Shown { owner, of }| {
+            let from = name(&owner).unwrap_or_default();
+            let to = name(&of.peer).unwrap_or_default();
+            let owner = Some(owner).filter(|id| !id.is_empty());
+            LinkReport::new((from, owner), (to, of.peer.clone()), &of, now)
         });
+        let links: Vec<LinkReport> = links.collect();
+        let place = |(place, of): (usize, &LinkReport)| {
+            let from = of.from_id.clone().unwrap_or_default();
+            ((from, of.to_id.clone()), place)
+        };
         Figures {
             hosts: hosts.to_vec(),
-            links: links.collect(),
+            places: links.iter().enumerate().map(place).collect(),
+            links,
         }
     }
 
@@ -147,18 +95,12 @@ impl Figures {
 
     /// The link between two hosts, with the bytes per second from the first to the second.
     pub(crate) fn between(&self, from: &Host, to: &Host) -> Option<(&LinkReport, u64)> {
-        self.links.iter().find_map(|link| {
-            let owner = link.from_id.as_deref().unwrap_or("");
-            match () {
-                () if owner == from.id && link.to_id == to.id => {
-                    Some((link, link.outward_bytes_per_second))
-                }
-                () if owner == to.id && link.to_id == from.id => {
-                    Some((link, link.inward_bytes_per_second))
-                }
-                () => None,
-            }
-        })
+        let link = |from: &Host, to: &Host| {
+            let place = self.places.get(&(from.id.clone(), to.id.clone()))?;
+            self.links.get(*place)
+        };
+        let there = link(from, to).map(|of| (of, of.outward_bytes_per_second));
+        there.or_else(|| link(to, from).map(|of| (of, of.inward_bytes_per_second)))
     }
 }
 

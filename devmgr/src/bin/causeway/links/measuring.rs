@@ -2,7 +2,8 @@
 //!
 //! Invariants: nothing is measured twice at the same time on a host by this tool. A node that is busy is asked again when it
 //! said that it is free, for [`PATIENCE`] at most. Of two nodes, the one with the larger uuid is reserved first, so that two
-//! tools cannot each wait for what the other one has.
+//! tools cannot each wait for what the other one has. A node of the device manager counts as larger than any other, because
+//! it dials only where the manager says.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,7 +16,10 @@ use causeway_proto::control::{LinkEnd, MeasureLinkReply};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
 
-use super::ends::{Hosts, NodeEnd};
+use super::ends::{Hosts, NodeEnd, shown};
+use super::managed::{Claim, Claims};
+use super::matrix::Shown;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::json::id;
 use crate::say::say;
@@ -31,6 +35,8 @@ pub(crate) struct MeasuredPairs {
     /// This machine's figures that could not be kept, and why. The nodes keep theirs.
     pub(crate) not_kept: Vec<Entry>,
     pub(crate) why: Option<Failure>,
+    /// The figures that nodes have measured.
+    pub(crate) by_nodes: Vec<Shown>,
     /// Number of pairs without figures.
     pub(crate) failed: usize,
 }
@@ -55,43 +61,52 @@ enum NoFigures {
 }
 
 /// Measures all pairs. This machine's figures are kept after each round.
-pub(crate) fn measure(hosts: &Hosts, terms: Terms, is_forced: bool) -> MeasuredPairs {
+pub(crate) fn measure(
+    context: &Context,
+    hosts: &Hosts,
+    mut claims: Option<Claims>,
+    (terms, is_forced): (Terms, bool),
+) -> MeasuredPairs {
     let mut measured = MeasuredPairs::default();
+    let nodes: Vec<_> = hosts
+        .nodes
+        .iter()
+        .filter(|of| of.server.is_some())
+        .collect();
     // This machine is number 0.
-    let rounds = rounds(1 + hosts.nodes.len());
+    let rounds = rounds(1 + nodes.len());
     let count = rounds.len();
     for (number, round) in rounds.into_iter().enumerate() {
         say!("causeway links: round {} of {count}", number + 1);
+        if let Some(claims) = &mut claims {
+            claims.renew(context);
+        }
         let pairs: Vec<_> = round
             .into_iter()
             .filter_map(|(one, other)| {
-                let mut dialled = Arc::clone(&hosts.nodes[other - 1]);
-                let dialling = one.checked_sub(1).map(|one| {
-                    let one = Arc::clone(&hosts.nodes[one]);
-                    match one.uuid > dialled.uuid {
-                        true => std::mem::replace(&mut dialled, one),
-                        false => one,
-                    }
-                });
-                if dialling.is_none() && dialled.sockets().next().is_none() {
+                let part = |node: usize| Part::of(nodes[node], claims.as_ref());
+                let one = one.checked_sub(1).map(part);
+                let (dialling, dialled) = Part::ordered(one, part(other - 1));
+                if dialling.is_none() && dialled.node.sockets().next().is_none() {
                     say!(
                         "causeway links: {}: a Unix socket is no link; not measured from this machine",
-                        dialled.name
+                        dialled.node.name
                     );
                     return None;
                 }
                 let names = match &dialling {
-                    None => format!("this machine and {}", dialled.name),
-                    Some(one) => format!("{} and {}", one.name, dialled.name),
+                    None => format!("this machine and {}", dialled.node.name),
+                    Some(one) => format!("{} and {}", one.node.name, dialled.node.name),
                 };
-                let pair = move || pair(dialling.as_deref(), &dialled, &terms, is_forced);
+                let pair = move || pair(dialling.as_ref(), &dialled, &terms, is_forced);
                 Some((names, std::thread::spawn(pair)))
             })
             .collect();
         let mut own = Vec::new();
         for (names, pair) in pairs {
             match pair.join() {
-                Ok(Ok(entry)) => own.extend(entry),
+                Ok(Ok(Measured::Own(entry))) => own.push(entry),
+                Ok(Ok(Measured::ByNode(shown))) => measured.by_nodes.push(shown),
                 Ok(Err(error)) => {
                     measured.failed += 1;
                     say!("causeway links: {names}: {error}");
@@ -108,35 +123,83 @@ pub(crate) fn measure(hosts: &Hosts, terms: Terms, is_forced: bool) -> MeasuredP
     measured
 }
 
-/// Measures a pair. Returns the figures that this machine keeps.
+/// A node in a round.
+struct Part {
+    node: Arc<NodeEnd>,
+    claim: Claim,
+}
+
+impl Part {
+    fn of(node: &Arc<NodeEnd>, claims: Option<&Claims>) -> Part {
+        let claim = claims.filter(|_| node.is_managed);
+        Part {
+            node: Arc::clone(node),
+            claim: claim.map_or_else(Claim::default, |claims| claims.of(&node.uuid)),
+        }
+    }
+
+    /// The one that dials, and the one that is dialled. `None`: this machine, which dials.
+    fn ordered(one: Option<Part>, other: Part) -> (Option<Part>, Part) {
+        let order = |of: &Part| (of.node.is_managed, of.node.uuid);
+        match one {
+            Some(one) if order(&one) > order(&other) => (Some(other), one),
+            one => (one, other),
+        }
+    }
+
+    /// Asks the node to measure the link to this end, or to be the other end.
+    fn measure(
+        &self,
+        terms: &Terms,
+        is_forced: bool,
+        end: Option<LinkEnd>,
+    ) -> Result<MeasureLinkReply, NoFigures> {
+        let server = self.node.server.as_ref().ok_or(NoFigures::Nonsense)?;
+        let credential = self.claim.credential.clone();
+        Ok(measure_link(server, terms, is_forced, credential, end)?)
+    }
+}
+
+/// What a pair has measured.
+enum Measured {
+    /// This machine keeps it.
+    Own(Entry),
+    /// The node has kept it.
+    ByNode(Shown),
+}
+
+/// Measures a pair.
 fn pair(
-    dialling: Option<&NodeEnd>,
-    dialled: &NodeEnd,
+    dialling: Option<&Part>,
+    dialled: &Part,
     terms: &Terms,
     is_forced: bool,
-) -> Result<Option<Entry>, NoFigures> {
+) -> Result<Measured, NoFigures> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let reply = measure_link(&dialled.server, terms, is_forced, None)?;
+        let reply = dialled.measure(terms, is_forced, None)?;
         let end = match free(reply, until)? {
             Some(reply) => reply.end.ok_or(NoFigures::Nonsense)?,
             None => continue,
         };
-        if dialled.is_secured() && certificate(&end.certificate_sha256)?.is_none() {
+        if dialled.node.is_secured() && certificate(&end.certificate_sha256)?.is_none() {
             return Err(NoFigures::InTheClear);
         }
         let Some(dialling) = dialling else {
-            return own(dialled, &end, terms).map(Some);
+            return own(&dialled.node, &end, terms).map(Measured::Own);
         };
-        let reply = measure_link(&dialling.server, terms, is_forced, Some(end.clone()));
+        let to = LinkEnd {
+            place: dialled.claim.place.clone(),
+            ..end.clone()
+        };
+        let reply = dialling.measure(terms, is_forced, Some(to));
         if !reply.as_ref().is_ok_and(|reply| reply.busy_ms == 0) {
-            release(dialled, &end);
+            release(&dialled.node, &end);
         }
         if let Some(reply) = free(reply?, until)? {
-            return match reply.link {
-                Some(_) => Ok(None),
-                None => Err(NoFigures::Nonsense),
-            };
+            let entry = reply.link.as_ref().and_then(Entry::from_wire);
+            let entry = entry.ok_or(NoFigures::Nonsense)?;
+            return Ok(Measured::ByNode(shown(&id(&dialling.node.uuid), entry)));
         }
     }
 }

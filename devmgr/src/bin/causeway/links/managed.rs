@@ -1,0 +1,118 @@
+//! The device manager's part: its nodes, the figures that they have reported, and claims for measuring.
+//!
+//! Invariant: a claim is shown only to the node that it is for.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use causeway::config::Settings;
+use causeway_links::Entry;
+use causeway_proto::manager::{
+    AllowMeasuringRequest, LinkList, ListLinksRequest, MeasurableNode, MeasuringAllowed,
+};
+
+use super::ends::{NodeEnd, shown};
+use super::matrix::Shown;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::json::id;
+use crate::say::say;
+
+/// The nodes and figures that the user may see.
+///
+/// # Errors
+/// The manager does not answer, or cannot be reached.
+pub(crate) fn listed(context: &Context) -> Result<LinkList, Failure> {
+    context.read_from_manager(async |manager| {
+        let request = manager.request(ListLinksRequest {});
+        manager
+            .answer_to(manager.leases().list_links(request))
+            .await
+    })
+}
+
+/// The figures of a list.
+pub(crate) fn figures(list: &LinkList) -> Vec<Shown> {
+    let of = list.links.iter().filter_map(|of| {
+        let entry = Entry::from_wire(of.link.as_ref()?)?;
+        Some(shown(&id(&of.node_uuid), entry))
+    });
+    of.collect()
+}
+
+/// The nodes of a list. Those that can be measured have addresses.
+pub(crate) fn nodes(list: &LinkList, claims: Option<&Claims>, settings: &Settings) -> Vec<NodeEnd> {
+    let nodes = list.nodes.iter().filter_map(|of| {
+        let uuid = <[u8; 16]>::try_from(&of.node_uuid[..]).ok()?;
+        let claim = claims.and_then(|claims| claims.nodes.get(&uuid));
+        Some(NodeEnd {
+            name: of.name.clone(),
+            uuid,
+            server: claim.and_then(|of| settings.server_at(&of.addresses, &of.name)),
+            is_managed: true,
+        })
+    });
+    nodes.collect()
+}
+
+/// What a node of the manager needs to measure.
+#[derive(Clone, Default)]
+pub(crate) struct Claim {
+    /// The claim for this node.
+    pub(crate) credential: Bytes,
+    /// Where this node is, for other nodes.
+    pub(crate) place: Bytes,
+}
+
+/// The claims for all nodes. They are renewed in time.
+pub(crate) struct Claims {
+    nodes: HashMap<[u8; 16], MeasurableNode>,
+    renewed_at: Instant,
+    renewed_after: Duration,
+}
+
+impl Claims {
+    /// Asks the manager for claims.
+    ///
+    /// # Errors
+    /// The manager does not answer, or refuses.
+    pub(crate) fn ask(context: &Context) -> Result<Claims, Failure> {
+        let asked = Instant::now();
+        let allowed: MeasuringAllowed = context.read_from_manager(async |manager| {
+            let request = manager.request(AllowMeasuringRequest {});
+            manager
+                .answer_to(manager.leases().allow_measuring(request))
+                .await
+        })?;
+        let nodes = allowed.nodes.into_iter();
+        let nodes = nodes.filter_map(|of| Some((of.node_uuid[..].try_into().ok()?, of)));
+        Ok(Claims {
+            nodes: nodes.collect(),
+            renewed_at: asked,
+            // A pair may wait for busy nodes for more than a minute before its claims are used.
+            renewed_after: Duration::from_millis(allowed.lifetime_ms) / 3,
+        })
+    }
+
+    /// Renews the claims if it is time.
+    pub(crate) fn renew(&mut self, context: &Context) {
+        if self.renewed_at.elapsed() < self.renewed_after {
+            return;
+        }
+        match Claims::ask(context) {
+            Ok(claims) => *self = claims,
+            // The earlier ones count for a while.
+            Err(failure) => say!("causeway links: {failure}"),
+        }
+    }
+
+    /// The claim for a node. Empty if the manager has none: a configured node needs none.
+    pub(crate) fn of(&self, uuid: &[u8; 16]) -> Claim {
+        let node = self.nodes.get(uuid);
+        node.map_or_else(Claim::default, |of| Claim {
+            credential: of.credential.clone(),
+            place: of.place.clone(),
+        })
+    }
+}

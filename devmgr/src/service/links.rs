@@ -1,0 +1,481 @@
+//! Measured links: the figures that nodes report, and the claims with which users have links measured.
+//!
+//! The figures are in memory only: nodes keep them, and report them again to each manager. The owner's state says who may
+//! see a node. Invariants: a node reports its own links only, to nodes that the manager knows. A node has [`MOST_OF_NODE`]
+//! figures at most, and all nodes together [`MOST`]; no node displaces figures of one that has fewer. A user gets neither name nor claim of a node that the policy hides from them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use causeway_links::Entry;
+use causeway_proto::control::Link;
+use causeway_proto::manager as pb;
+use causeway_security::LeaseKey;
+use parking_lot::Mutex;
+
+use super::book::Book;
+use crate::dashboard::view::ReportedLink;
+use crate::inventory::NodeId;
+use crate::policy::UserName;
+use crate::time::Wall;
+
+/// Most figures of a heartbeat that are taken.
+const MOST_NEWS: usize = 64;
+/// Most figures of one node.
+const MOST_OF_NODE: usize = 4096;
+/// Most figures of all nodes: those of all pairs of 512 nodes.
+const MOST: usize = 1 << 17;
+/// Time for which a claim counts. A user who has lost their rights can measure for so long.
+const CLAIMED_FOR: Duration = Duration::from_secs(300);
+
+/// The figures that nodes have reported. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct ReportedLinks(Arc<Mutex<Reported>>);
+
+#[derive(Default)]
+struct Reported {
+    /// By the node that has measured and the other one. The names of entries are empty.
+    of: BTreeMap<NodeId, BTreeMap<NodeId, Entry>>,
+    count: usize,
+    /// Changes with each figure.
+    version: u64,
+    slowest: Slowest,
+    /// Whether the log says that there are too many.
+    is_told: bool,
+}
+
+/// The slowest links, as of a version.
+#[derive(Default)]
+struct Slowest {
+    version: u64,
+    links: Arc<Vec<ReportedLink>>,
+}
+
+impl ReportedLinks {
+    /// Notes figures of a node's links to nodes that the manager knows.
+    pub(super) fn note(&self, node: NodeId, figures: Vec<(NodeId, Entry)>, now: Wall) {
+        let now = now.0 / 1000;
+        let mut reported = self.0.lock();
+        for (peer, entry) in figures {
+            // A node whose clock is ahead must not hide the other end's figures for long.
+            let when = entry.when.min(now);
+            reported.note(node, peer, Entry { when, ..entry });
+        }
+    }
+
+    /// Forgets a node that is removed.
+    pub(super) fn forget(&self, node: NodeId) {
+        let mut reported = self.0.lock();
+        reported.of.remove(&node);
+        for links in reported.of.values_mut() {
+            links.remove(&node);
+        }
+        reported.count = reported.of.values().map(BTreeMap::len).sum();
+        reported.version += 1;
+    }
+
+    /// All figures of links among these nodes.
+    fn among(&self, nodes: &BTreeSet<NodeId>) -> Vec<pb::NodeLink> {
+        let seen: Vec<_> = {
+            let reported = self.0.lock();
+            let all = reported.of.iter().filter(|(from, _)| nodes.contains(from));
+            let all =
+                all.flat_map(|(from, links)| links.iter().map(move |(to, of)| (from, to, of)));
+            let seen = all.filter(|(_, to, _)| nodes.contains(to));
+            seen.map(|(from, to, of)| (*from, *to, of.clone()))
+                .collect()
+        };
+        // Without the lock, for which heartbeats wait.
+        let message = |(from, to, of): (NodeId, NodeId, Entry)| pb::NodeLink {
+            node_uuid: from.0.to_vec().into(),
+            link: Some(Link {
+                node_uuid: to.0.to_vec().into(),
+                ..of.to_wire()
+            }),
+        };
+        seen.into_iter().map(message).collect()
+    }
+
+    /// The newest figure of each pair, of so many pairs, the slowest first. Takes a while if something has changed.
+    pub(super) fn slowest(&self, most: usize) -> Arc<Vec<ReportedLink>> {
+        let (version, figures) = {
+            let reported = self.0.lock();
+            if reported.slowest.version == reported.version {
+                return Arc::clone(&reported.slowest.links);
+            }
+            (reported.version, reported.figures())
+        };
+        // Without the lock, for which heartbeats wait.
+        let pairs = slowest(figures, most);
+        let mut reported = self.0.lock();
+        let links = pairs.into_iter().filter_map(|(from, to)| {
+            let of = reported.of.get(&from)?.get(&to)?.clone();
+            Some(ReportedLink { from, to, of })
+        });
+        let links = Arc::new(links.collect());
+        reported.slowest = Slowest {
+            version,
+            links: Arc::clone(&links),
+        };
+        links
+    }
+}
+
+impl Reported {
+    fn note(&mut self, node: NodeId, peer: NodeId, entry: Entry) {
+        let known = self.of.get_mut(&node).and_then(|of| of.get_mut(&peer));
+        match known {
+            // A report that was overtaken.
+            Some(known) if known.when > entry.when => return,
+            Some(known) => *known = entry,
+            None => {
+                self.make_room(node);
+                self.of.entry(node).or_default().insert(peer, entry);
+                self.count += 1;
+            }
+        }
+        self.version += 1;
+    }
+
+    /// Makes room for one more figure of a node.
+    fn make_room(&mut self, node: NodeId) {
+        let own = self.of.get(&node).map_or(0, BTreeMap::len);
+        let from = match own {
+            MOST_OF_NODE.. => Some(node),
+            _ if self.count < MOST => return,
+            // The node with most figures; if it has as many, this one.
+            _ => {
+                let largest =
+                    |(of, links): &(&NodeId, &BTreeMap<_, _>)| (links.len(), **of == node);
+                self.of.iter().max_by_key(largest).map(|(of, _)| *of)
+            }
+        };
+        if !self.is_told {
+            self.is_told = true;
+            tracing::warn!(
+                ?node,
+                of_node = own,
+                of_all = self.count,
+                "measured links are too many; old figures are dropped"
+            );
+        }
+        let links = from.and_then(|from| self.of.get_mut(&from));
+        let oldest = links.and_then(|links| {
+            let oldest = links.iter().min_by_key(|(_, of)| of.when);
+            let oldest = oldest.map(|(peer, _)| *peer)?;
+            links.remove(&oldest)
+        });
+        self.count -= usize::from(oldest.is_some());
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let all = (self.of.iter())
+            .flat_map(|(from, links)| links.iter().map(move |(to, of)| (from, to, of)));
+        let figure = |(from, to, of): (&NodeId, &NodeId, &Entry)| Figure {
+            from: *from,
+            to: *to,
+            when: of.when,
+            rate: of.outward.min(of.inward),
+        };
+        all.map(figure).collect()
+    }
+}
+
+/// What decides whether a link is one of the slowest.
+struct Figure {
+    from: NodeId,
+    to: NodeId,
+    when: u64,
+    rate: u64,
+}
+
+/// The slowest pairs, each by its newest figure.
+fn slowest(figures: Vec<Figure>, most: usize) -> Vec<(NodeId, NodeId)> {
+    let mut pairs: BTreeMap<(NodeId, NodeId), Figure> = BTreeMap::new();
+    for of in figures {
+        let pair = (of.from.min(of.to), of.from.max(of.to));
+        let known = pairs.get(&pair);
+        // Of two figures of one second, one counts.
+        if known.is_none_or(|known| (known.when, known.from) < (of.when, of.from)) {
+            pairs.insert(pair, of);
+        }
+    }
+    let mut pairs: Vec<_> = pairs.into_values().collect();
+    pairs.sort_unstable_by_key(|of| (of.rate, of.from, of.to));
+    pairs.truncate(most);
+    pairs.into_iter().map(|of| (of.from, of.to)).collect()
+}
+
+/// The figures of a report of a node, with the other ends. Nonsense is skipped.
+pub(super) fn figures(node: NodeId, links: &[Link]) -> Vec<(NodeId, Entry)> {
+    let figure = |link: &Link| {
+        let peer = NodeId(<[u8; 16]>::try_from(&link.node_uuid[..]).ok()?);
+        let entry = Entry {
+            peer: String::new(),
+            name: String::new(),
+            ..Entry::from_wire(link)?
+        };
+        (peer != node).then_some((peer, entry))
+    };
+    links.iter().take(MOST_NEWS).filter_map(figure).collect()
+}
+
+/// The nodes that a user may see: all, or those of the leases of `whose`.
+fn seen(book: &Book, whose: Option<&UserName>) -> BTreeSet<NodeId> {
+    let Some(user) = whose else {
+        return book.nodes.keys().copied().collect();
+    };
+    let own = book.leases.values().filter(|row| row.user == *user);
+    let nodes = own.flat_map(|row| row.units.iter().map(|(node, _)| *node));
+    nodes.filter(|node| book.nodes.contains_key(node)).collect()
+}
+
+/// A node that a user may see.
+pub(super) struct SeenNode {
+    node: NodeId,
+    name: String,
+    addresses: Vec<String>,
+    /// `None`: not connected.
+    link_key: Option<Bytes>,
+}
+
+/// The nodes that a user may see.
+pub(super) fn seen_nodes(book: &Book, whose: Option<&UserName>) -> Vec<SeenNode> {
+    let seen = seen(book, whose).into_iter();
+    let nodes = seen.filter_map(|node| {
+        let row = book.nodes.get(&node)?;
+        Some(SeenNode {
+            node,
+            name: row.name.clone(),
+            addresses: row.addresses.clone(),
+            link_key: book.connected.get(&node).map(|of| of.link_key.clone()),
+        })
+    });
+    nodes.collect()
+}
+
+/// The claims for those of these nodes that are connected. Signing thousands takes a while.
+pub(super) fn allowed(
+    key: &LeaseKey,
+    nodes: Vec<SeenNode>,
+    (user, is_admin): (&UserName, bool),
+    now: Wall,
+) -> pb::MeasuringAllowed {
+    let lifetime_ms = u64::try_from(CLAIMED_FOR.as_millis()).unwrap_or(u64::MAX);
+    let not_after_unix_ms = now.0.saturating_add(lifetime_ms);
+    let node = |of: SeenNode| {
+        let link_key = of.link_key?;
+        let uuid = of.node.0.to_vec();
+        let credential = key.sign_measuring(&pb::MeasuringClaim {
+            node_uuid: uuid.clone().into(),
+            user: user.to_string(),
+            admin: is_admin,
+            not_after_unix_ms,
+        });
+        let place = key.sign_place(&pb::NodePlace {
+            node_uuid: uuid.clone().into(),
+            name: of.name.clone(),
+            addresses: of.addresses.clone(),
+            not_after_unix_ms,
+            link_key,
+        });
+        Some(pb::MeasurableNode {
+            node_uuid: uuid.into(),
+            name: of.name,
+            addresses: of.addresses,
+            credential: credential.into(),
+            place: place.into(),
+        })
+    };
+    pb::MeasuringAllowed {
+        nodes: nodes.into_iter().filter_map(node).collect(),
+        lifetime_ms,
+    }
+}
+
+/// The figures among these nodes.
+pub(super) fn link_list(nodes: Vec<SeenNode>, links: &ReportedLinks) -> pb::LinkList {
+    let among = nodes.iter().map(|of| of.node).collect();
+    let node = |of: SeenNode| pb::LinkNode {
+        node_uuid: of.node.0.to_vec().into(),
+        name: of.name,
+    };
+    pb::LinkList {
+        links: links.among(&among),
+        nodes: nodes.into_iter().map(node).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::change::{LeaseRow, NodeRow};
+    use crate::lease::{Change, Epoch, LeaseId};
+    use crate::time::Span;
+
+    fn id(of: u64) -> NodeId {
+        NodeId(u128::from(of).to_be_bytes())
+    }
+
+    fn link(to: NodeId, outward: u64, when: u64) -> Link {
+        Link {
+            node_uuid: to.0.to_vec().into(),
+            node_name: "what a node says".to_owned(),
+            from: "10.0.0.1".to_owned(),
+            to: "10.0.0.2:7079".to_owned(),
+            outward,
+            inward: 1_000_000,
+            when,
+            ..Link::default()
+        }
+    }
+
+    fn all(links: &ReportedLinks, nodes: &[NodeId]) -> Vec<(NodeId, NodeId, u64)> {
+        let among = links.among(&nodes.iter().copied().collect());
+        let of = |of: pb::NodeLink| {
+            let link = of.link.unwrap();
+            assert_eq!(link.node_name, "");
+            let id = |bytes: &[u8]| NodeId(bytes.try_into().unwrap());
+            (id(&of.node_uuid), id(&link.node_uuid), link.outward)
+        };
+        among.into_iter().map(of).collect()
+    }
+
+    fn report(links: &ReportedLinks, node: NodeId, of: &[Link]) {
+        links.note(node, figures(node, of), Wall(1_000_000));
+    }
+
+    #[test]
+    fn a_figure_is_replaced_and_seen_by_those_who_see_both_nodes() {
+        let links = ReportedLinks::default();
+        report(&links, id(1), &[link(id(2), 5, 1), link(id(3), 6, 1)]);
+        report(&links, id(1), &[link(id(2), 7, 2)]);
+        let both = [(id(1), id(2), 7), (id(1), id(3), 6)];
+        assert_eq!(all(&links, &[id(1), id(2), id(3)]), both);
+        assert_eq!(all(&links, &[id(1), id(2)]), both[..1]);
+        assert_eq!(all(&links, &[id(2), id(3)]), []);
+        links.forget(id(2));
+        assert_eq!(all(&links, &[id(1), id(2), id(3)]), both[1..]);
+    }
+
+    #[test]
+    fn a_user_sees_the_nodes_of_their_leases_or_all() {
+        let mut book = Book::default();
+        for (number, name) in [(1, "gpu1"), (2, "gpu2"), (3, "gpu3")] {
+            book.apply(Change::PutNode(NodeRow {
+                node: id(number),
+                name: name.to_owned(),
+                addresses: vec![format!("{name}:7079")],
+                draining: false,
+                account: None,
+            }));
+        }
+        for (number, user, nodes) in [(1, "ann", &[1, 2, 9][..]), (2, "bob", &[3])] {
+            book.apply(Change::PutLease(LeaseRow {
+                lease: LeaseId([number; 16]),
+                epoch: Epoch(1),
+                user: user.into(),
+                groups: Vec::new(),
+                devices: "1".parse().unwrap(),
+                units: nodes.iter().map(|of| (id(*of), Vec::new())).collect(),
+                lost: Vec::new(),
+                moved: Vec::new(),
+                since: Wall(0),
+                limit: None,
+                confirmed: true,
+                silence: Span(0),
+            }));
+        }
+        let names = |whose: Option<&str>| {
+            let whose = whose.map(UserName::from);
+            let seen = seen_nodes(&book, whose.as_ref()).into_iter();
+            seen.map(|of| of.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None), ["gpu1", "gpu2", "gpu3"]);
+        assert_eq!(names(Some("ann")), ["gpu1", "gpu2"]);
+        assert!(names(Some("carl")).is_empty());
+        // Nodes that are not connected have no claims.
+        let key = LeaseKey::generate().unwrap();
+        let all = seen_nodes(&book, None);
+        let allowed = allowed(&key, all, (&"ann".into(), false), Wall(0));
+        assert!(allowed.nodes.is_empty() && allowed.lifetime_ms > 0);
+    }
+
+    #[test]
+    fn nonsense_and_a_link_to_itself_are_skipped() {
+        let links = ReportedLinks::default();
+        let wrong = Link {
+            to: "nowhere".to_owned(),
+            ..link(id(2), 5, 1)
+        };
+        report(&links, id(1), &[wrong, Link::default(), link(id(1), 5, 1)]);
+        assert_eq!(links.0.lock().count, 0);
+        // A heartbeat has a limit.
+        let many: Vec<_> = (10..110).map(|to| link(id(to), 5, 1)).collect();
+        report(&links, id(1), &many);
+        assert_eq!(links.0.lock().count, MOST_NEWS);
+    }
+
+    #[test]
+    fn a_node_and_all_nodes_have_a_limit() {
+        let mut reported = Reported::default();
+        let entry = |when| Entry::from_wire(&link(id(2), 5, when)).unwrap();
+        for to in 0..5_000 {
+            reported.note(id(9_999), id(to), entry(to));
+        }
+        assert_eq!(reported.count, MOST_OF_NODE);
+        assert!(!reported.of[&id(9_999)].contains_key(&id(0)), "the oldest");
+        for node in 10_000..10_033 {
+            for to in 0..4_000 {
+                reported.note(id(node), id(to), entry(to));
+            }
+        }
+        assert_eq!(reported.count, MOST);
+        // What is known is replaced all the same, by what is newer.
+        reported.note(id(9_999), id(4_999), entry(77));
+        assert_eq!(reported.of[&id(9_999)][&id(4_999)].when, 4_999);
+        reported.note(id(9_999), id(4_999), entry(6_000));
+        assert_eq!(reported.of[&id(9_999)][&id(4_999)].when, 6_000);
+        // Those who report much give way to the others.
+        (0..100).for_each(|to| reported.note(id(20_000), id(to), entry(1)));
+        assert_eq!(
+            (reported.count, reported.of[&id(20_000)].len()),
+            (MOST, 100)
+        );
+        assert!(reported.is_told);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_hides_no_later_figure() {
+        let links = ReportedLinks::default();
+        report(&links, id(1), &[link(id(2), 5, u64::MAX)]);
+        assert_eq!(links.slowest(9)[0].of.when, 1_000);
+        links.note(
+            id(2),
+            figures(id(2), &[link(id(1), 7, 1_001)]),
+            Wall(1_001_000),
+        );
+        assert_eq!(links.slowest(9)[0].of.outward, 7);
+    }
+
+    #[test]
+    fn the_slowest_come_first_and_a_pair_once() {
+        let links = ReportedLinks::default();
+        report(
+            &links,
+            id(1),
+            &[link(id(2), 500, 1), link(id(3), 50, 1), link(id(4), 5, 1)],
+        );
+        report(&links, id(4), &[link(id(1), 70, 2)]);
+        let rates = |most| {
+            let of = |of: &ReportedLink| (of.from, of.to, of.of.outward);
+            links.slowest(most).iter().map(of).collect::<Vec<_>>()
+        };
+        let slow = [(id(1), id(3), 50), (id(4), id(1), 70)];
+        assert_eq!(rates(2), slow);
+        report(&links, id(1), &[link(id(4), 6, 2)]);
+        assert_eq!(rates(2), slow, "of one second, one counts");
+    }
+}
