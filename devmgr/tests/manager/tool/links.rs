@@ -214,8 +214,13 @@ fn users_see_and_measure_the_nodes_of_their_leases_only() {
     admin.does("users add box --node");
     let (token, ca) = (secured.path("box.token"), secured.path("ca.pem"));
     admin.does(&format!("tokens create box --out {}", token.display()));
+    let from = secured.folder().display();
+    admin.does(&format!("certs node box --address 127.0.0.1 --from {from}"));
     let manager = format!(
-        "[manager]\naddress = [\"{}\"]\nca = {ca:?}\ntoken_file = {token:?}\n",
+        "[tls]\ncertificate = {:?}\nkey = {:?}\n\
+         [manager]\naddress = [\"{}\"]\nca = {ca:?}\ntoken_file = {token:?}\n",
+        secured.path("box.pem"),
+        secured.path("box.key"),
         secured.manager.address
     );
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
