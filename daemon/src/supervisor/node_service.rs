@@ -33,7 +33,7 @@ use super::links::{self, Links};
 use super::managed::{DeviceAt, Managed, NoLease, Place};
 use super::readiness::Readiness;
 use super::workers::{
-    AWAY_LONG, Checkpoint, ClientProcess, Neighbor, NotOpened, Opened, Opening, Workers,
+    AWAY_LONG, Checkpoint, ClientProcess, Neighbor, NotOpened, Opened, Opening, Reopened, Workers,
 };
 use crate::config::Settings;
 use crate::handover::{AwayTimes, Leased, Owner};
@@ -58,6 +58,8 @@ const MAX_MESSAGE: usize = 64 << 10;
 /// Why a session's commands are not executed again if its worker dies.
 const NOT_REEXECUTED: &str = "it shares a process or a device in exclusive mode with others, or the node keeps no session \
     whose connections break";
+/// Why a session is not opened again.
+const NOT_OPENED_AGAIN: &str = "the session cannot be executed again on this node: ";
 
 /// Starts the service. It serves the connections that are sent to the returned channel.
 ///
@@ -396,10 +398,16 @@ impl NodeService {
             (true, Some(_)) => (Duration::ZERO, self.workers.grants_move(asked)),
             (false, _) => (Duration::ZERO, Duration::ZERO),
         };
+        let again = again(request)?;
         let checkpoint =
             (request.reexecute && is_alone && !away.resume.is_zero()).then(Checkpoint::nothing);
+        if again.is_some() && checkpoint.is_none() {
+            let reason = format!("{NOT_OPENED_AGAIN}{NOT_REEXECUTED}");
+            return Err(Status::failed_precondition(reason));
+        }
         Ok(Opening {
             checkpoint,
+            again,
             holder: holder.clone(),
             owner,
             client: ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default())),
@@ -429,6 +437,7 @@ impl NodeService {
     fn not_opened(&self, error: &NotOpened, holder: &Holder) -> Status {
         match error {
             NotOpened::Draining | NotOpened::Moves => Status::unavailable(error.to_string()),
+            NotOpened::IsHere => Status::already_exists(error.to_string()),
             NotOpened::Full(_) | NotOpened::TooMuch(_) => self.full(error, holder),
             NotOpened::Exclusive | NotOpened::NoWorker(_) => {
                 Status::resource_exhausted(error.to_string())
@@ -553,6 +562,15 @@ impl NodeService {
 /// A time that a client asks for.
 fn asked_ms(milliseconds: u32) -> Duration {
     Duration::from_millis(u64::from(milliseconds))
+}
+
+/// Returns the session that a request opens again.
+fn again(request: &OpenSessionRequest) -> Result<Option<Reopened>, Status> {
+    if request.session_id.is_empty() {
+        return Ok(None);
+    }
+    let (id, secret) = session_of(&request.session_id, &request.session_secret)?;
+    Ok(Some(Reopened { id, secret }))
 }
 
 /// Returns the session that a request names.

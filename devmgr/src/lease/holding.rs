@@ -17,6 +17,7 @@ use super::action::{EndReason, Granted, Outcome, UnitsMoved};
 use super::event::NewRequest;
 use super::id::Epoch;
 use super::reasons::Reasons;
+use super::replacing::Lacking;
 use super::shortfall::Shortfall;
 use super::silence::Silence;
 use crate::inventory::{Chosen, NodeId};
@@ -68,6 +69,8 @@ pub(super) struct Holding {
     pub(super) moved: Vec<UnitsMoved>,
     /// For how long nothing was heard of the holder.
     pub(super) silence: Silence,
+    /// The lost node whose devices the holder wants replaced.
+    pub(super) lacks: Option<Lacking>,
 }
 
 /// The state of a grant; see the diagram of the module.
@@ -182,12 +185,20 @@ impl Holding {
 
     /// The grant as its client is told. `skew` converts the manager's time to the caller's clock.
     pub(super) fn granted(&self, skew: Span) -> Granted {
+        // What is to be replaced is not lost yet.
+        let is_replaced = |of: &GrantPart| {
+            self.lacks
+                .as_ref()
+                .is_some_and(|lacks| lacks.node == of.node)
+        };
+        let lost = self.lost().filter(|of| !is_replaced(of));
         let there = self.parts.iter().filter(|of| of.state != PartState::Gone);
         let units = |of: &GrantPart| of.units.iter().map(|of| of.unit).collect();
         Granted {
             epoch: self.epoch,
             units: there.map(|of| (of.node, units(of))).collect(),
-            lost: self.lost().map(|of| (of.node, units(of))).collect(),
+            lost: lost.map(|of| (of.node, units(of))).collect(),
+            replaces: self.lacks.is_some(),
             moves: self.moved.clone(),
             until: self.until().unwrap_or_default().after(skew),
             ends: self.ends.map(|ends| ends.after(skew)),

@@ -63,6 +63,7 @@ impl Manager {
             held_back: BTreeMap::new(),
             over: Over::default(),
             ending: BTreeSet::new(),
+            lacking: BTreeSet::new(),
             chance: true,
             again: Vec::new(),
             totals: (0, 0),
@@ -165,6 +166,8 @@ impl Manager {
             since,
             moved: row.moved,
             silence,
+            // Nobody knows which devices the lost units were.
+            lacks: None,
         };
         self.leases.insert(row.lease, Standing::Granted(row.epoch));
         self.grants.insert(row.epoch, holding);

@@ -148,11 +148,14 @@ impl Manager {
                 _ if part.state == PartState::Withdrawing => {
                     self.withdraw(id, lease, epoch, Some(EndReason::Drained));
                 }
-                _ => self.acknowledged(GrantReport {
-                    node: id,
-                    lease,
-                    epoch,
-                }),
+                _ => {
+                    self.is_back(epoch);
+                    self.acknowledged(GrantReport {
+                        node: id,
+                        lease,
+                        epoch,
+                    });
+                }
             }
             self.sessions(
                 GrantReport {

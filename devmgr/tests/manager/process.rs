@@ -305,7 +305,10 @@ impl Client {
 
     pub(crate) async fn renew(&mut self, lease: &[u8]) -> Result<Granted, Status> {
         let lease_id = lease.to_vec().into();
-        let request = self.who.request(RenewLease { lease_id });
+        let request = self.who.request(RenewLease {
+            lease_id,
+            ..RenewLease::default()
+        });
         Ok(self.leases.renew(request).await?.into_inner())
     }
 

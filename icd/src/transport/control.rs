@@ -253,17 +253,7 @@ impl Supervisor {
         credential: Bytes,
         server: &ServerSettings,
     ) -> Result<OpenSessionReply, WireError> {
-        let request = OpenSessionRequest {
-            wire_version: u32::from(WireVersion::CURRENT.number()),
-            inventory_generation: generation,
-            client: Some(this_process()),
-            credential: credential.clone(),
-            isolated: server.isolated,
-            resume_ms: milliseconds(server.resume()),
-            keep_ms: milliseconds(server.keep()),
-            restart_ms: milliseconds(server.restart()),
-            reexecute: server.survival.reexecute,
-        };
+        let request = opening(generation, &credential, server);
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;
         let reply = reply
@@ -274,6 +264,31 @@ impl Supervisor {
             self.end_away(ended, credential).await;
         }
         Ok(reply)
+    }
+
+    /// Opens a session again that was lost with its node. Returns also whether another attempt may help after an error.
+    pub(super) async fn open_again(
+        &mut self,
+        generation: u64,
+        credential: &Bytes,
+        server: &ServerSettings,
+        (session, secret): (SessionId, &SessionSecret),
+    ) -> Result<OpenSessionReply, (WireError, bool)> {
+        let request = OpenSessionRequest {
+            session_id: Bytes::copy_from_slice(&session.0),
+            session_secret: Bytes::copy_from_slice(&secret.0),
+            ..opening(generation, credential, server)
+        };
+        let request = self.credentials.request(request);
+        let reply = self.client.open_session(request).await;
+        let reply = reply.map_err(|status| {
+            let may_help = matches!(
+                status.code(),
+                Code::Unavailable | Code::ResourceExhausted | Code::AlreadyExists
+            );
+            (self.caller.explain(&status), may_help)
+        })?;
+        Ok(reply.into_inner())
     }
 
     // Ends sessions of this host's processes that have ended, so that nothing of them stays in the way.
@@ -314,6 +329,22 @@ impl Supervisor {
             address: self.caller.address.clone(),
             reason,
         }
+    }
+}
+
+// What a client asks of a session.
+fn opening(generation: u64, credential: &Bytes, server: &ServerSettings) -> OpenSessionRequest {
+    OpenSessionRequest {
+        wire_version: u32::from(WireVersion::CURRENT.number()),
+        inventory_generation: generation,
+        client: Some(this_process()),
+        credential: credential.clone(),
+        isolated: server.isolated,
+        resume_ms: milliseconds(server.resume()),
+        keep_ms: milliseconds(server.keep()),
+        restart_ms: milliseconds(server.restart()),
+        reexecute: server.survival.reexecute,
+        ..OpenSessionRequest::default()
     }
 }
 

@@ -47,6 +47,22 @@ impl Patience {
         }
     }
 
+    /// What is left after this time.
+    pub(super) fn after(mut self, spent: Duration) -> Patience {
+        self.left = self.left.saturating_sub(spent);
+        self
+    }
+
+    /// Waits for `limit` from now on, if less is left.
+    pub(super) fn extend(&mut self, limit: Duration) {
+        if self.left < limit {
+            *self = Patience {
+                positions: self.positions,
+                ..Patience::new(limit)
+            };
+        }
+    }
+
     /// Handles another break, of a connection that lasted for `lasted`. Starts anew if the connection was of use.
     /// Returns whether a pause must come before the first attempt, because it was not.
     pub(super) fn begin(&mut self, lasted: Duration, positions: Positions) -> bool {

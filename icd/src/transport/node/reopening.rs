@@ -1,0 +1,118 @@
+//! Opens a session again that was lost with its node: where its lease has equal devices now, or at its node's next daemon.
+//!
+//! Invariant: the session keeps its id and secret. Only an answer of the node that the devices are of, or to which the lease
+//! has moved, opens it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use causeway_proto::control::{Inventory, OpenSessionReply};
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::status::WireError;
+use causeway_security::Fingerprint;
+
+use super::{Node, OPEN_LIMIT};
+use crate::transport::control::{self, Supervisor};
+
+/// Why a session was not opened again.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::transport) enum NotReopened {
+    /// Another attempt may help.
+    #[error("the session was not opened again: {0}")]
+    ForNow(WireError),
+    /// No further attempt helps.
+    #[error("the session was not opened again: {0}")]
+    ForGood(WireError),
+}
+
+impl Node {
+    /// Opens the session again; takes twice the time at most in which a session opens. Returns the fingerprint of its new
+    /// certificate, if its connections use TLS.
+    ///
+    /// # Errors
+    /// [`NotReopened`]. The session may be open, if only the answer was lost; then another attempt gets it.
+    pub(in crate::transport) fn reopen(
+        &self,
+        session: SessionId,
+        secret: &SessionSecret,
+    ) -> Result<Option<Fingerprint>, NotReopened> {
+        let inventory = self.ask_inventory().map_err(NotReopened::ForNow)?;
+        if !self.is(&inventory.node_uuid) {
+            let why = self.unreachable("another node answers at its address");
+            return Err(NotReopened::ForNow(why));
+        }
+        if !self.has_same_devices(&inventory) {
+            let why = self.unreachable("the node's devices have changed");
+            return Err(NotReopened::ForGood(why));
+        }
+        let opened = self.ask_again(inventory.generation, session, secret.clone());
+        let (reply, is_secured) = opened.map_err(|(error, may_help)| {
+            // The manager may still find other devices.
+            match may_help || self.is_leased() {
+                true => NotReopened::ForNow(error),
+                false => NotReopened::ForGood(error),
+            }
+        })?;
+        let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256);
+        let is_it = reply.session_id == session.0[..] && reply.reexecutes;
+        match is_it && fingerprint.is_some() == is_secured {
+            true => Ok(fingerprint),
+            false => Err(NotReopened::ForGood(
+                self.unreachable("the node has opened another session instead"),
+            )),
+        }
+    }
+
+    /// Whether the node's devices are those of a lease.
+    pub(in crate::transport) fn is_leased(&self) -> bool {
+        self.loss.get().is_some()
+    }
+
+    // The manager has compared the devices to which a lease has moved.
+    fn has_same_devices(&self, inventory: &Inventory) -> bool {
+        if self.moved.lock().is_some() {
+            return true;
+        }
+        let inventory = Arc::new(inventory.clone());
+        let is_known = (self.inventory()).is_some_and(|of| of.generation == inventory.generation);
+        is_known || self.changed.get().is_some_and(|same| same(&inventory))
+    }
+
+    fn ask_inventory(&self) -> Result<Inventory, WireError> {
+        let (server, credential) = (self.present(), self.credential.lock().clone());
+        let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
+        let asked = control::converse(move || async move {
+            let ask = async {
+                let mut supervisor = Supervisor::reach(&server, OPEN_LIMIT, rail).await?;
+                supervisor.inventory(credential).await
+            };
+            control::within(limit, &server.address, ask).await
+        });
+        asked.unwrap_or_else(|error| Err(self.unreachable(&error.to_string())))
+    }
+
+    fn ask_again(
+        &self,
+        generation: u64,
+        session: SessionId,
+        secret: SessionSecret,
+    ) -> Result<(OpenSessionReply, bool), (WireError, bool)> {
+        let (server, credential) = (self.present(), self.credential.lock().clone());
+        let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
+        let asked = control::converse(move || async move {
+            let ask = async {
+                let mut supervisor = match Supervisor::reach(&server, OPEN_LIMIT, rail).await {
+                    Ok(supervisor) => supervisor,
+                    Err(error) => return Ok(Err((error, true))),
+                };
+                let of = (session, &secret);
+                let is_secured = supervisor.caller.is_secured;
+                let opened = supervisor.open_again(generation, &credential, &server, of);
+                Ok(opened.await.map(|reply| (reply, is_secured)))
+            };
+            let within = control::within(limit, &server.address, ask).await;
+            within.unwrap_or_else(|error| Err((error, true)))
+        });
+        asked.unwrap_or_else(|error| Err((self.unreachable(&error.to_string()), true)))
+    }
+}
