@@ -1,12 +1,14 @@
 //! Tests of leased programs whose node dies, and whose commands are executed again on equal devices.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, LeaseState, Program, Signal, played};
+use crate::cluster::{Cluster, LeaseState, Program, Signal, played, this};
 use crate::frames::servers::*;
 
 const DEVICE: &str = "[[device]]\nname = \"A\"";
-const SURVIVES: &[(&str, &str)] = &[("CAUSEWAY_REEXECUTE", "1")];
+/// A checkpoint would be lost with its node, so none is made.
+const SURVIVES: &str = "[survival]\nreexecute = true\ninterval = \"24h\"\n";
 
 impl Cluster {
     /// The number of the daemon that has the only lease.
@@ -18,6 +20,16 @@ impl Cluster {
         };
         let found = nodes.iter().position(is_it);
         found.expect("the lease's node")
+    }
+
+    /// Starts a program that has used its device, and whose commands are executed again.
+    fn surviving(&self, request: &str, settings: &str) -> Program {
+        let settings = format!("{settings}{SURVIVES}");
+        let mut program = self.program_by(Command::new(this()), request, &settings);
+        eventually("a device", || {
+            (program.code("use") == CL_SUCCESS).then_some(())
+        });
+        program
     }
 
     fn run_again(&self, daemon: &mut Daemon) {
@@ -37,7 +49,7 @@ fn a_program_goes_on_at_equal_devices_when_its_nodes_die() {
     }
     let cluster = Cluster::start("");
     let mut nodes = [DEVICE; 3].map(|settings| cluster.node(settings));
-    let mut program = cluster.using_with("1", SURVIVES);
+    let mut program = cluster.surviving("1", "");
     assert_eq!(program.ask("keep"), "kept");
     goes_on(&mut program, 1);
     // ---- with commands under way
@@ -78,7 +90,7 @@ fn a_program_waits_for_its_node_if_no_equal_device_is_free() {
     let cluster = Cluster::start("");
     let mut node = cluster.node(DEVICE);
     let _other_kind = cluster.node("[[device]]\nname = \"B\"");
-    let mut program = cluster.using_with("1, NAME=A", SURVIVES);
+    let mut program = cluster.surviving("1, NAME=A", "");
     assert_eq!(program.ask("keep"), "kept");
     goes_on(&mut program, 1);
     program.tell("many");
@@ -99,8 +111,7 @@ fn a_program_whose_node_is_not_replaced_in_time_is_told_why() {
     }
     let cluster = Cluster::start("");
     let mut node = cluster.node(DEVICE);
-    let impatient = [SURVIVES[0], ("CAUSEWAY_RESTART", "6s")];
-    let mut program = cluster.using_with("1", &impatient);
+    let mut program = cluster.surviving("1", "resume = \"3s\"\nrestart = \"6s\"\n");
     assert_eq!(program.ask("keep"), "kept");
     let begun = Instant::now();
     node.crash();
@@ -117,7 +128,7 @@ fn a_replacement_waits_for_the_manager() {
     }
     let cluster = Cluster::start("");
     let mut nodes = [DEVICE; 2].map(|settings| cluster.node(settings));
-    let mut program = cluster.using_with("1", SURVIVES);
+    let mut program = cluster.surviving("1", "");
     assert_eq!(program.ask("keep"), "kept");
     let first = cluster.daemon_of_lease(&nodes);
     cluster.manager.signal(Signal::STOP).expect("it is there");
@@ -140,7 +151,7 @@ fn a_node_that_does_not_answer_is_replaced_and_its_late_grant_ends() {
     }
     let cluster = Cluster::start("");
     let nodes = [DEVICE; 2].map(|settings| cluster.node(settings));
-    let mut program = cluster.using_with("1", SURVIVES);
+    let mut program = cluster.surviving("1", "");
     assert_eq!(program.ask("keep"), "kept");
     let first = cluster.daemon_of_lease(&nodes);
     // The daemon and its workers stand still, as if the host was off the network.

@@ -71,7 +71,7 @@ pub fn kill_workers_of(daemon: u32) {
 }
 
 /// Sends a signal to the workers of any daemon.
-pub fn signal_workers_of(daemon: u32, signal: c_int) {
+pub fn signal_workers_of(daemon: u32, signal: libc::c_int) {
     let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("a running daemon");
     for task in tasks.flatten() {
         let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
