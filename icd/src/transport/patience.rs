@@ -53,14 +53,12 @@ impl Patience {
         self
     }
 
-    /// Waits for `limit` from now on, if less is left.
-    pub(super) fn extend(&mut self, limit: Duration) {
-        if self.left < limit {
-            *self = Patience {
-                positions: self.positions,
-                ..Patience::new(limit)
-            };
-        }
+    /// Waits for `limit` from now on.
+    pub(super) fn begin_anew(&mut self, limit: Duration) {
+        *self = Patience {
+            positions: self.positions,
+            ..Patience::new(limit)
+        };
     }
 
     /// Handles another break, of a connection that lasted for `lasted`. Starts anew if the connection was of use.

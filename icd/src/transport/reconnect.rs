@@ -212,7 +212,8 @@ impl Redialer {
                 is_reported = true;
                 self.report_away(core, &broken, &last);
             }
-            if round.goes_on() && patience.has_time() {
+            let goes_on = round.goes_on() || self.recovery.has_just_opened();
+            if goes_on && patience.has_time() {
                 continue;
             }
             if !self.pause(core, &mut patience, stops, &last) {

@@ -24,6 +24,8 @@ pub(in crate::transport) struct Recovery {
     is_longer: bool,
     /// Whether the session was opened again.
     is_anew: bool,
+    /// Whether the session was opened again, and not tried since.
+    has_just_opened: bool,
     /// How often the session was opened again since it has lasted for a while.
     opened: u32,
 }
@@ -31,7 +33,7 @@ pub(in crate::transport) struct Recovery {
 impl Recovery {
     /// Handles a break of connections that have lasted for this time.
     pub(super) fn begin(&mut self, lasted: Duration) {
-        (self.is_longer, self.is_anew) = (false, false);
+        (self.is_longer, self.is_anew, self.has_just_opened) = (false, false, false);
         if lasted >= LASTING {
             self.opened = 0;
         }
@@ -40,6 +42,11 @@ impl Recovery {
     /// Whether the program waits for another session than the one that it had.
     pub(super) fn is_longer(&self) -> bool {
         self.is_longer
+    }
+
+    /// Whether the session was opened again since the last call, so that the next attempt needs no pause.
+    pub(super) fn has_just_opened(&mut self) -> bool {
+        std::mem::take(&mut self.has_just_opened)
     }
 
     /// Whether the session was opened again.
@@ -93,7 +100,7 @@ impl Redialer {
             Ok(fingerprint) => {
                 self.dialer.rails.set_fingerprint(fingerprint);
                 self.recovery.opened += 1;
-                self.recovery.is_anew = true;
+                (self.recovery.is_anew, self.recovery.has_just_opened) = (true, true);
                 Ok("the session was opened again".to_owned())
             }
             Err(not @ NotReopened::ForNow(_)) => Ok(not.to_string()),
@@ -142,7 +149,7 @@ impl Redialer {
     fn wait_longer(&mut self, patience: &mut Patience) {
         if !self.recovery.is_longer {
             self.recovery.is_longer = true;
-            patience.extend(self.server.restart());
+            patience.begin_anew(self.server.restart());
         }
     }
 }
