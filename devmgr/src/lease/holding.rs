@@ -17,10 +17,9 @@ use super::action::{EndReason, Granted, Outcome, UnitsMoved};
 use super::event::NewRequest;
 use super::id::Epoch;
 use super::reasons::Reasons;
-use super::replacing::Lacking;
 use super::shortfall::Shortfall;
 use super::silence::Silence;
-use crate::inventory::{Chosen, NodeId};
+use crate::inventory::{Chosen, ClassId, NodeId, Unit};
 use crate::policy::queue::QueuePlace;
 use crate::time::{Span, Time, Wall};
 
@@ -71,6 +70,16 @@ pub(super) struct Holding {
     pub(super) silence: Silence,
     /// The lost node whose devices the holder wants replaced.
     pub(super) lacks: Option<Lacking>,
+}
+
+/// The wish of a holder that the devices of a lost node are replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lacking {
+    pub(super) node: NodeId,
+    /// The lease's units there. The node may come back with other devices.
+    pub(super) units: Vec<(Unit, ClassId)>,
+    /// When the wish is over, unless the holder repeats it.
+    pub(super) until: Time,
 }
 
 /// The state of a grant; see the diagram of the module.

@@ -14,26 +14,16 @@
 
 use super::action::EndReason;
 use super::grants::memory_of;
-use super::holding::{Holding, PartState, Phase};
+use super::holding::{Holding, Lacking, PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::{Manager, Standing};
-use crate::inventory::{Chosen, ClassId, NodeId, Unit};
+use crate::inventory::{Chosen, NodeId, Unit};
 use crate::policy::UserName;
 use crate::policy::ledger::Room;
 use crate::time::{Span, Time};
 
 /// A node that comes back within this time has its sessions still, unless its daemon has ended.
 const BACK_WITHIN: Span = Span::seconds(5);
-
-/// The wish of a holder that the devices of a lost node are replaced.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Lacking {
-    pub(super) node: NodeId,
-    /// The lease's units there. The node may come back with other devices.
-    units: Vec<(Unit, ClassId)>,
-    /// When the wish is over, unless the holder repeats it.
-    until: Time,
-}
 
 impl Manager {
     /// Renews a lease whose holder cannot reach this node of it, and looks for equal devices if the node is lost.

@@ -178,6 +178,17 @@ pub(super) fn unreached(server: &ServerSettings, errors: &[NotConnected]) -> Str
     reasons.collect::<Vec<_>>().join("; ")
 }
 
+/// Why a session was not opened again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotReopened {
+    /// Another attempt may help.
+    #[error("the session was not opened again: {0}")]
+    ForNow(WireError),
+    /// No further attempt helps.
+    #[error("the session was not opened again: {0}")]
+    ForGood(WireError),
+}
+
 impl Supervisor {
     /// Connects; as [`Reached::at`].
     pub(super) async fn reach(
@@ -266,14 +277,14 @@ impl Supervisor {
         Ok(reply)
     }
 
-    /// Opens a session again that was lost with its node. Returns also whether another attempt may help after an error.
+    /// Opens a session again that was lost with its node.
     pub(super) async fn open_again(
         &mut self,
         generation: u64,
         credential: &Bytes,
         server: &ServerSettings,
         (session, secret): (SessionId, &SessionSecret),
-    ) -> Result<OpenSessionReply, (WireError, bool)> {
+    ) -> Result<OpenSessionReply, NotReopened> {
         let request = OpenSessionRequest {
             session_id: Bytes::copy_from_slice(&session.0),
             session_secret: Bytes::copy_from_slice(&secret.0),
@@ -282,11 +293,13 @@ impl Supervisor {
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;
         let reply = reply.map_err(|status| {
-            let may_help = matches!(
-                status.code(),
-                Code::Unavailable | Code::ResourceExhausted | Code::AlreadyExists
-            );
-            (self.caller.explain(&status), may_help)
+            let error = self.caller.explain(&status);
+            match status.code() {
+                Code::Unavailable | Code::ResourceExhausted | Code::AlreadyExists => {
+                    NotReopened::ForNow(error)
+                }
+                _ => NotReopened::ForGood(error),
+            }
         })?;
         Ok(reply.into_inner())
     }

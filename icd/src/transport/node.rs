@@ -14,7 +14,6 @@ use causeway_proto::status::WireError;
 use causeway_security::Fingerprint;
 use parking_lot::Mutex;
 
-pub(super) use self::reopening::NotReopened;
 use super::bulk::BulkSettings;
 use super::control::{self, Supervisor};
 use super::events::SessionEvents;

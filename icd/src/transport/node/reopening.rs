@@ -12,18 +12,7 @@ use causeway_proto::status::WireError;
 use causeway_security::Fingerprint;
 
 use super::{Node, OPEN_LIMIT};
-use crate::transport::control::{self, Supervisor};
-
-/// Why a session was not opened again.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::transport) enum NotReopened {
-    /// Another attempt may help.
-    #[error("the session was not opened again: {0}")]
-    ForNow(WireError),
-    /// No further attempt helps.
-    #[error("the session was not opened again: {0}")]
-    ForGood(WireError),
-}
+use crate::transport::control::{self, NotReopened, Supervisor};
 
 impl Node {
     /// Opens the session again; takes twice the time at most in which a session opens. Returns the fingerprint of its new
@@ -46,12 +35,10 @@ impl Node {
             return Err(NotReopened::ForGood(why));
         }
         let opened = self.ask_again(inventory.generation, session, secret.clone());
-        let (reply, is_secured) = opened.map_err(|(error, may_help)| {
+        let (reply, is_secured) = opened.map_err(|not| match not {
             // The manager may still find other devices.
-            match may_help || self.is_leased() {
-                true => NotReopened::ForNow(error),
-                false => NotReopened::ForGood(error),
-            }
+            NotReopened::ForGood(error) if self.is_leased() => NotReopened::ForNow(error),
+            not => not,
         })?;
         let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256);
         let is_it = reply.session_id == session.0[..] && reply.reexecutes;
@@ -96,14 +83,14 @@ impl Node {
         generation: u64,
         session: SessionId,
         secret: SessionSecret,
-    ) -> Result<(OpenSessionReply, bool), (WireError, bool)> {
+    ) -> Result<(OpenSessionReply, bool), NotReopened> {
         let (server, credential) = (self.present(), self.credential.lock().clone());
         let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
         let asked = control::converse(move || async move {
             let ask = async {
                 let mut supervisor = match Supervisor::reach(&server, OPEN_LIMIT, rail).await {
                     Ok(supervisor) => supervisor,
-                    Err(error) => return Ok(Err((error, true))),
+                    Err(error) => return Ok(Err(NotReopened::ForNow(error))),
                 };
                 let of = (session, &secret);
                 let is_secured = supervisor.caller.is_secured;
@@ -111,8 +98,11 @@ impl Node {
                 Ok(opened.await.map(|reply| (reply, is_secured)))
             };
             let within = control::within(limit, &server.address, ask).await;
-            within.unwrap_or_else(|error| Err((error, true)))
+            within.unwrap_or_else(|error| Err(NotReopened::ForNow(error)))
         });
-        asked.unwrap_or_else(|error| Err((self.unreachable(&error.to_string()), true)))
+        asked.unwrap_or_else(|error| {
+            let error = self.unreachable(&error.to_string());
+            Err(NotReopened::ForNow(error))
+        })
     }
 }

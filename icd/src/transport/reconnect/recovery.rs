@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Core, Failed, Patience, REPORTED, Redialer, Stops, clock};
-use crate::transport::node::NotReopened;
+use crate::transport::control::NotReopened;
 
 /// Number of sessions in a row that may end at once.
 const HASTY: u32 = 8;
