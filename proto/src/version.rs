@@ -53,8 +53,7 @@ pub enum WireVersion {
     V20 = 20,
     /// 2026-11: a client names the worker for which its command connection is. A lease whose move has failed stays.
     V21 = 21,
-    /// 2026-11: the devices of a lost node are replaced for a holder that executes its commands again, and a session that
-    /// was lost with its node is opened again under its id.
+    /// 2026-11: a session that was lost with its node's daemon is opened again under its id.
     V22 = 22,
 }
 

@@ -173,7 +173,6 @@ fn what_clients_and_the_manager_say() {
             lifetime_ms: 10_000,
             reserved: true,
             time_left_ms: 0,
-            replaces: true,
             moves: vec![LeaseMove {
                 from: Some(NodeShare::default()),
                 to: None,

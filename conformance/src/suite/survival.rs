@@ -28,6 +28,8 @@ use crate::{SetupError, io_error};
 use injector::Injector;
 use schedule::{Kind, Schedule};
 
+/// Most runs in a row in which a program may report no move and no re-execution, if those are counted.
+const MOST_FRUITLESS: u32 = 20;
 /// Time limit of a run. A fault may last 20 s, and several may follow each other.
 const RUN_WITHIN: Duration = Duration::from_secs(240);
 
@@ -385,8 +387,9 @@ fn survive(
         return Ok(Verdict::Skipped(format!("it fails natively: {why}")));
     }
     let begin = Instant::now();
-    let mut runs = 0;
+    let (mut runs, mut fruitless) = (0, 0);
     while runs == 0 || !trial.is_done() {
+        let before = trial.survived;
         let mut ended = trial.run(sides.effort.seed + runs, runs > 0)?;
         // A session whose farewell a fault has swallowed lasts for some time. The next run need not wait for that,
         // unless it needs the lease.
@@ -401,6 +404,16 @@ fn survive(
             )));
         }
         runs += 1;
+        fruitless = match trial.survived > before || trial.wanted.is_none() {
+            true => 0,
+            false => fruitless + 1,
+        };
+        if fruitless > MOST_FRUITLESS {
+            return Ok(Verdict::Failed(format!(
+                "seed {}: {MOST_FRUITLESS} runs in a row reported no move and no re-execution",
+                sides.effort.seed
+            )));
+        }
     }
     let (survived, counts) = (trial.survived, trial.injector.counts.iter());
     let counts: Vec<String> = counts

@@ -319,6 +319,9 @@ impl NodeService {
         self.check_version(request.get_ref().wire_version)?;
         self.let_in(&request, &request.get_ref().credential, &user)?;
         let request = request.into_inner();
+        if let Some(reply) = self.opened_again(&request, &user)? {
+            return Ok(reply);
+        }
         let opening = Opening {
             begun: Some(begun),
             ..self.opening(&request, &user, &holder).await?
@@ -348,6 +351,25 @@ impl NodeService {
             },
             ..self.reply(opened, granted)
         })
+    }
+
+    /// The reply of an earlier call that has opened the same session again. It needs no room, and takes no place in a lease.
+    fn opened_again(
+        &self,
+        request: &OpenSessionRequest,
+        user: &User,
+    ) -> Result<Option<OpenSessionReply>, Status> {
+        let Some(again) = again(request)? else {
+            return Ok(None);
+        };
+        drop(self.lease(&request.credential, user)?);
+        let opened = self.workers.opened_again(&again);
+        let opened = opened.map_err(|error| not_opened_again(&error))?;
+        Ok(opened.map(|of| OpenSessionReply {
+            restart_ms: milliseconds(of.restart),
+            reexecutes: true,
+            ..self.reply(of.opened, of.away)
+        }))
     }
 
     /// Checks what the caller may open, waits until there is room for it, and takes its place in a lease.
@@ -437,7 +459,7 @@ impl NodeService {
     fn not_opened(&self, error: &NotOpened, holder: &Holder) -> Status {
         match error {
             NotOpened::Draining | NotOpened::Moves => Status::unavailable(error.to_string()),
-            NotOpened::IsHere => Status::already_exists(error.to_string()),
+            NotOpened::IsHere | NotOpened::HasEnded(_) => not_opened_again(error),
             NotOpened::Full(_) | NotOpened::TooMuch(_) => self.full(error, holder),
             NotOpened::Exclusive | NotOpened::NoWorker(_) => {
                 Status::resource_exhausted(error.to_string())
@@ -571,6 +593,14 @@ fn again(request: &OpenSessionRequest) -> Result<Option<Reopened>, Status> {
     }
     let (id, secret) = session_of(&request.session_id, &request.session_secret)?;
     Ok(Some(Reopened { id, secret }))
+}
+
+/// The refusal of a session that is not opened again.
+fn not_opened_again(error: &NotOpened) -> Status {
+    match error {
+        NotOpened::HasEnded(_) => Status::failed_precondition(error.to_string()),
+        _ => Status::already_exists(error.to_string()),
+    }
 }
 
 /// Returns the session that a request names.

@@ -341,6 +341,8 @@ pub(super) enum NotOpened {
     Moves,
     #[error("a session of this id is here already; try again later")]
     IsHere,
+    #[error("the node has ended the session: {0}")]
+    HasEnded(String),
     #[error("the node has reached its limit of {0} sessions; try again later")]
     Full(u32),
     #[error(transparent)]
@@ -532,10 +534,8 @@ impl Workers {
             if let Some(claim) = &opening.claim {
                 state.may_have(claim)?;
             }
-            if let Some(again) = &opening.again
-                && let Some(opened) = state.opened_again(again)?
-            {
-                return Ok(opened);
+            if let Some(again) = &opening.again {
+                state.may_open_again(again)?;
             }
             let lease = opening.place.as_ref().map(Place::lease);
             if lease.is_some_and(|lease| state.moving.leaves(lease)) {

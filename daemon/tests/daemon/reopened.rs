@@ -1,4 +1,4 @@
-//! Tests of sessions that were lost with their node, and that their clients open again under the same ids.
+//! Tests of sessions that were lost with their node's daemon, and that their clients open again under the same ids.
 
 use causeway_proto::control::{OpenSessionReply, OpenSessionRequest};
 use causeway_proto::id::SessionId;
@@ -29,7 +29,8 @@ async fn reopen(
 
 #[tokio::test]
 async fn a_session_is_opened_again_once_and_begins_with_nothing() {
-    let daemon = Setup::new().start();
+    // The node is full with it.
+    let daemon = Setup::new().config("[sessions]\nlimit = 1\n").start();
     let (id, secret) = ([7; 16], [8; 32]);
     for _ in 0..2 {
         // The first reply may have been lost.
@@ -52,6 +53,22 @@ async fn a_session_is_opened_again_once_and_begins_with_nothing() {
     let late = reopen(&daemon, &id, &secret, true).await.unwrap_err();
     assert_eq!(late.code(), Code::AlreadyExists);
     assert_eq!(daemon.status().await.sessions, 1);
+}
+
+#[tokio::test]
+async fn a_session_that_the_node_has_ended_stays_ended() {
+    let daemon = Setup::new()
+        .config("[sessions]\nconnect_limit = 1\n")
+        .start();
+    let (id, secret) = ([7; 16], [8; 32]);
+    reopen(&daemon, &id, &secret, true).await.unwrap();
+    // Its client does not come.
+    daemon.until_sessions(0).await;
+    let ended = reopen(&daemon, &id, &secret, true).await.unwrap_err();
+    assert_eq!(ended.code(), Code::FailedPrecondition, "{ended}");
+    assert!(ended.message().contains("has ended the session"), "{ended}");
+    // Another secret is another session.
+    reopen(&daemon, &id, &[9; 32], true).await.unwrap();
 }
 
 #[tokio::test]

@@ -252,38 +252,24 @@ impl Cluster {
         attempt(needed).map(|chosen| (needed, chosen))
     }
 
-    /// Units of a node with the classes of their devices, as far as the node has them.
-    pub(crate) fn classed(&self, node: NodeId, units: &[Unit]) -> Option<Vec<(Unit, ClassId)>> {
-        let class = |unit: &Unit| Some((*unit, self.device(self.place(node, unit.device)?).class));
-        units.iter().map(class).collect()
-    }
-
     /// Chooses free units of another open node that equal these of `node`, one for one: of the same class, and at the
     /// same places in the node's inventory.
-    pub(crate) fn choose_equal(
-        &self,
-        node: NodeId,
-        units: &[(Unit, ClassId)],
-    ) -> Option<Vec<Chosen>> {
-        let others = self.nodes.iter().filter(|of| of.node != node);
-        let mut equal = others.filter_map(|other| self.equal_on(other.node, units));
+    pub(crate) fn choose_equal(&self, node: NodeId, units: &[Unit]) -> Option<Vec<Chosen>> {
+        let others = self.nodes.iter();
+        let others = others.filter(|of| of.open && of.node != node && !of.devices.is_empty());
+        let mut equal = others.filter_map(|other| self.equal_on(other.node, node, units));
         equal.next()
     }
 
-    /// Chooses free units of this node, as [`Cluster::choose_equal`].
-    pub(crate) fn equal_on(&self, other: NodeId, units: &[(Unit, ClassId)]) -> Option<Vec<Chosen>> {
-        let of_node = self
-            .slots
-            .get(&other)
-            .map(|slot| &self.nodes[slot.0 as usize]);
-        if !of_node.is_some_and(|of| of.open) {
-            return None;
-        }
+    fn equal_on(&self, other: NodeId, node: NodeId, units: &[Unit]) -> Option<Vec<Chosen>> {
         let mut chosen: Vec<Chosen> = Vec::with_capacity(units.len());
-        for (unit, class) in units {
+        for unit in units {
             let theirs = self.place(other, unit.device)?;
-            let has = self.device(theirs);
-            if has.class != *class {
+            let (has, had) = (
+                self.device(theirs),
+                self.device(self.place(node, unit.device)?),
+            );
+            if has.class != had.class {
                 return None;
             }
             let is_free = |share: &u16| {

@@ -27,4 +27,3 @@ pub use id::{DeviceId, NodeId, Unit};
 pub use offer::{OfferedDevice, Shares, offered};
 pub use select::Assignment;
 pub(crate) use select::{Manner, SelectionError};
-pub(crate) use supply::ClassId;

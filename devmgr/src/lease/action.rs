@@ -190,8 +190,6 @@ pub struct Granted {
     pub units: Vec<(NodeId, Vec<Unit>)>,
     /// Units that the lease has lost, by node.
     pub lost: Vec<(NodeId, Vec<Unit>)>,
-    /// Whether the units of a lost node are to be replaced.
-    pub replaces: bool,
     /// All moves of the lease, the latest last.
     pub moves: Vec<UnitsMoved>,
     /// When the lease ends unless it is confirmed or renewed.

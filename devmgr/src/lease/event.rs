@@ -85,16 +85,6 @@ pub enum Event {
         /// The user, who must own the lease.
         user: UserName,
     },
-    /// As `Renew`, of a holder whose session on a node has no connection. Where that node is lost, equal devices are to
-    /// take the place of its devices.
-    Replace {
-        /// The lease.
-        lease: LeaseId,
-        /// The user, who must own the lease.
-        user: UserName,
-        /// The node.
-        node: NodeId,
-    },
     /// The holder releases a lease, or a user cancels a request.
     Release {
         /// The lease or request.

@@ -18,7 +18,7 @@ use super::id::Epoch;
 use super::manager::{Manager, Standing};
 use super::silence::{self, Silence};
 use crate::inventory::{Chosen, Level, Manner, NodeId, SelectionError};
-use crate::policy::ledger::{Exceeded, Party, Room};
+use crate::policy::ledger::{Exceeded, Room};
 use crate::time::{Span, Time, Wall};
 
 impl Manager {
@@ -99,7 +99,6 @@ impl Manager {
             since: self.wall(),
             moved: Vec::new(),
             silence: Silence::default(),
-            lacks: None,
         };
         self.grants.insert(epoch, holding);
         self.leases.insert(demand.lease, Standing::Granted(epoch));
@@ -116,19 +115,14 @@ impl Manager {
         units: Vec<Chosen>,
         limit: Option<Span>,
     ) -> GrantPart {
-        let mut part = GrantPart {
-            node,
-            units,
-            state: PartState::Asked,
-            sessions: 0,
-            counted: false,
-            promised: Span(0),
-        };
-        self.count(&demand.party, limit, &mut part);
+        let promised = Span(limit.map_or(0, |of| of.0.saturating_mul(units.len() as u64)));
+        let memory = memory_of(&units);
+        self.ledger
+            .add(&demand.party, units.len() as u32, memory, promised);
         if let Some(node) = self.nodes.get_mut(&node) {
             node.grants.insert(epoch);
         }
-        let granted = part.units.iter().map(|of| GrantedUnit {
+        let granted = units.iter().map(|of| GrantedUnit {
             unit: of.unit,
             memory_limit: of.limit,
         });
@@ -143,17 +137,14 @@ impl Manager {
             resume: self.policy.timing.resume,
         };
         self.act(Action::Grant(grant));
-        part
-    }
-
-    /// Counts a part, which is asked for this time, for the party's quotas.
-    pub(super) fn count(&mut self, party: &Party, limit: Option<Span>, part: &mut GrantPart) {
-        let devices = part.units.len();
-        part.promised = Span(limit.map_or(0, |of| of.0.saturating_mul(devices as u64)));
-        part.counted = true;
-        let memory = memory_of(&part.units);
-        self.ledger
-            .add(party, devices as u32, memory, part.promised);
+        GrantPart {
+            node,
+            units,
+            state: PartState::Asked,
+            sessions: 0,
+            counted: true,
+            promised,
+        }
     }
 
     pub(super) fn acknowledged(&mut self, word: GrantReport) {
@@ -281,14 +272,10 @@ impl Manager {
         let due = match holding.phase {
             Phase::Ending { .. } if self.unacknowledged(epoch).is_empty() => None,
             Phase::Ending { .. } => Some(self.now.after(self.policy.timing.repeat)),
-            _ => [
-                holding.until(),
-                self.silence_due(holding),
-                holding.without_units_until(),
-            ]
-            .into_iter()
-            .flatten()
-            .min(),
+            _ => [holding.until(), self.silence_due(holding)]
+                .into_iter()
+                .flatten()
+                .min(),
         };
         self.alarms.set(Alarm::Grant(epoch), due);
     }
@@ -303,12 +290,6 @@ impl Manager {
             self.end(epoch, EndReason::TimeLimit);
             return;
         }
-        if self.end_unreplaced(epoch) {
-            return;
-        }
-        let Some(holding) = self.grants.get(&epoch) else {
-            return;
-        };
         if holding.is_live() && holding.until().is_some_and(|until| until > self.now) {
             self.note_silence(epoch);
             return;
@@ -447,7 +428,7 @@ impl From<Exceeded> for Refusal {
     }
 }
 
-pub(super) fn memory_of(units: &[Chosen]) -> u64 {
+fn memory_of(units: &[Chosen]) -> u64 {
     let memory = units.iter().map(|of| of.memory);
     memory.fold(0, u64::saturating_add)
 }
@@ -463,18 +444,12 @@ impl Manager {
         if holding.is_live() {
             self.settle_time(epoch, Some(node));
         }
-        let is_replaced = self.is_replaced(epoch, node);
         self.part_gone(epoch, node);
         let gone = self.grants.get(&epoch).is_some_and(Holding::is_gone);
         match phase {
             Phase::Offered { .. } => self.offer_failed(epoch),
             Phase::Moving { .. } => self.move_failed(epoch),
             Phase::Ending { .. } => self.forget_if_gone(epoch),
-            _ if is_replaced => {
-                self.count_replacement(epoch);
-                self.store_lease(epoch);
-                self.arm_grant(epoch);
-            }
             // Without any node, the lease has nothing left to go on with.
             _ if gone => self.end(epoch, EndReason::NodeLost),
             _ => {
@@ -512,7 +487,7 @@ impl Manager {
     }
 
     /// Returns the units and memory of one node's part, or of all parts (`None`), to the party's quotas.
-    pub(super) fn uncount(&mut self, epoch: Epoch, node: Option<NodeId>) {
+    fn uncount(&mut self, epoch: Epoch, node: Option<NodeId>) {
         let Some(holding) = self.grants.get_mut(&epoch) else {
             return;
         };
@@ -530,7 +505,7 @@ impl Manager {
 
     /// Returns the reserved time of one node's part, or of all parts (`None`), to the quotas. If the
     /// lease was live, charges the time that was used.
-    pub(super) fn settle_time(&mut self, epoch: Epoch, node: Option<NodeId>) {
+    fn settle_time(&mut self, epoch: Epoch, node: Option<NodeId>) {
         let (wall, window) = (self.wall(), self.policy.accounting_window);
         let Some(holding) = self.grants.get_mut(&epoch) else {
             return;

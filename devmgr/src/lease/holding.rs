@@ -19,7 +19,7 @@ use super::id::Epoch;
 use super::reasons::Reasons;
 use super::shortfall::Shortfall;
 use super::silence::Silence;
-use crate::inventory::{Chosen, ClassId, NodeId, Unit};
+use crate::inventory::{Chosen, NodeId};
 use crate::policy::queue::QueuePlace;
 use crate::time::{Span, Time, Wall};
 
@@ -68,18 +68,6 @@ pub(super) struct Holding {
     pub(super) moved: Vec<UnitsMoved>,
     /// For how long nothing was heard of the holder.
     pub(super) silence: Silence,
-    /// The lost node whose devices the holder wants replaced.
-    pub(super) lacks: Option<Lacking>,
-}
-
-/// The wish of a holder that the devices of a lost node are replaced.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Lacking {
-    pub(super) node: NodeId,
-    /// The lease's units there. The node may come back with other devices.
-    pub(super) units: Vec<(Unit, ClassId)>,
-    /// When the wish is over, unless the holder repeats it.
-    pub(super) until: Time,
 }
 
 /// The state of a grant; see the diagram of the module.
@@ -194,20 +182,12 @@ impl Holding {
 
     /// The grant as its client is told. `skew` converts the manager's time to the caller's clock.
     pub(super) fn granted(&self, skew: Span) -> Granted {
-        // What is to be replaced is not lost yet.
-        let is_replaced = |of: &GrantPart| {
-            self.lacks
-                .as_ref()
-                .is_some_and(|lacks| lacks.node == of.node)
-        };
-        let lost = self.lost().filter(|of| !is_replaced(of));
         let there = self.parts.iter().filter(|of| of.state != PartState::Gone);
         let units = |of: &GrantPart| of.units.iter().map(|of| of.unit).collect();
         Granted {
             epoch: self.epoch,
             units: there.map(|of| (of.node, units(of))).collect(),
-            lost: lost.map(|of| (of.node, units(of))).collect(),
-            replaces: self.lacks.is_some(),
+            lost: self.lost().map(|of| (of.node, units(of))).collect(),
             moves: self.moved.clone(),
             until: self.until().unwrap_or_default().after(skew),
             ends: self.ends.map(|ends| ends.after(skew)),

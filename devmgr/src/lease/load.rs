@@ -63,7 +63,6 @@ impl Manager {
             held_back: BTreeMap::new(),
             over: Over::default(),
             ending: BTreeSet::new(),
-            lacking: BTreeSet::new(),
             chance: true,
             again: Vec::new(),
             totals: (0, 0),
@@ -166,8 +165,6 @@ impl Manager {
             since,
             moved: row.moved,
             silence,
-            // Nobody knows which devices the lost units were.
-            lacks: None,
         };
         self.leases.insert(row.lease, Standing::Granted(row.epoch));
         self.grants.insert(row.epoch, holding);

@@ -73,8 +73,6 @@ pub struct Manager {
     pub(super) over: Over,
     /// Grants that have ended, with units that their nodes have not released yet.
     pub(super) ending: BTreeSet<Epoch>,
-    /// Leases whose holder wants a lost node's devices replaced, and perhaps some that are over.
-    pub(super) lacking: BTreeSet<Epoch>,
     /// Whether a waiting request may have become servable since the last pass.
     pub(super) chance: bool,
     /// Requests that do not wait and whose offer failed.
@@ -150,7 +148,6 @@ impl Manager {
         self.apply(event);
         if self.chance {
             self.begin_moves();
-            self.begin_replacements();
         }
         self.serve();
         // At most once per interval, because a report goes over the whole queue.
@@ -218,7 +215,6 @@ impl Manager {
             Event::Release { lease, user } => self.release(lease, &user),
             Event::Confirm { lease, user } => self.renewed(lease, &user, true),
             Event::Renew { lease, user } => self.renewed(lease, &user, false),
-            Event::Replace { lease, user, node } => self.replace(lease, &user, node),
             Event::Revoke { lease } => self.over(lease, EndReason::Revoked),
             Event::GrantAcknowledged(word) => self.acknowledged(word),
             Event::GrantRefused(word) => self.refused(word),

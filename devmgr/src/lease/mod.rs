@@ -24,7 +24,6 @@ mod manager;
 mod moving;
 mod nodes;
 mod reasons;
-mod replacing;
 mod requests;
 mod serving;
 mod shortfall;

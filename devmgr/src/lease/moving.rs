@@ -18,7 +18,7 @@ use super::holding::{GrantPart, Holding, PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::{Manager, Standing};
 use super::silence::Silence;
-use crate::inventory::{Chosen, NodeId, Unit};
+use crate::inventory::NodeId;
 use crate::time::{Span, Time};
 
 /// Longest time of a move without a deadline of the administrator.
@@ -122,37 +122,23 @@ impl Manager {
             return Err(Departure::Ended);
         }
         let units: Vec<_> = part.units.iter().map(|of| of.unit).collect();
-        let classed = self.cluster.classed(id, &units);
-        let chosen = classed.and_then(|of| self.cluster.choose_equal(id, &of));
+        let chosen = self.cluster.choose_equal(id, &units);
         let chosen = chosen.ok_or_else(|| Departure::Waits(NO_TARGET.to_owned()))?;
         let Some(target) = chosen.first().map(|of| of.node) else {
             return Err(Departure::Ended);
         };
-        self.offer_move(from, (id, units), chosen);
-        Ok(target)
-    }
-
-    /// Offers these units, which are all of one node, to the lease of the grant `from` in the place of its units.
-    pub(super) fn offer_move(
-        &mut self,
-        from: Epoch,
-        units: (NodeId, Vec<Unit>),
-        chosen: Vec<Chosen>,
-    ) {
-        let (Some(old), Some(target)) = (self.grants.get(&from), chosen.first()) else {
-            return;
-        };
-        let (target, now) = (target.node, self.now);
-        let demand = old.demand.clone();
-        let (since, limit, is_gone) = (old.since, old.limit, old.is_gone());
-        let (ends, mut moved) = (old.ends, old.moved.clone());
+        let (demand, limit, ends) = (old.demand.clone(), old.limit, old.ends);
+        let (since, mut moved) = (old.since, old.moved.clone());
         moved.push(UnitsMoved {
-            from: units,
+            from: (id, units),
             to: (target, chosen.iter().map(|of| of.unit).collect()),
         });
         let epoch = self.next_epoch();
         for of in &chosen {
             self.cluster.take(of.node, of.unit);
+        }
+        if let Some(node) = self.nodes.get_mut(&target) {
+            node.grants.insert(epoch);
         }
         let timing = &self.policy.timing;
         let granted = chosen.iter().map(|of| GrantedUnit {
@@ -161,57 +147,46 @@ impl Manager {
         });
         let grant = Grant {
             node: target,
-            lease: demand.lease,
+            lease,
             epoch,
             user: demand.party.user.clone(),
             units: granted.collect(),
-            limit: ends.map(|ends| ends.since(now)),
+            limit: ends.map(|ends| ends.since(self.now)),
             autonomy: timing.autonomy,
             resume: timing.resume,
         };
-        let phase = Phase::Moving {
-            from,
-            until: now.after(timing.acknowledge),
-        };
-        let part = GrantPart {
-            node: target,
-            units: chosen,
-            state: PartState::Asked,
-            sessions: 0,
-            // The old part counts until the move is complete.
-            counted: false,
-            promised: Span(0),
-        };
-        if let Some(node) = self.nodes.get_mut(&target) {
-            node.grants.insert(epoch);
-        }
         let holding = Holding {
             epoch,
             demand,
             queued: None,
-            phase,
-            parts: vec![part],
+            phase: Phase::Moving {
+                from,
+                until: self.now.after(timing.acknowledge),
+            },
+            // The old part counts until the move is complete.
+            parts: vec![GrantPart {
+                node: target,
+                units: chosen,
+                state: PartState::Asked,
+                sessions: 0,
+                counted: false,
+                promised: Span(0),
+            }],
             limit,
             ends,
             since,
             moved,
             silence: Silence::default(),
-            lacks: None,
         };
         self.act(Action::Grant(grant));
         self.grants.insert(epoch, holding);
         self.moves.insert(from, epoch);
-        if is_gone {
-            self.count_replacement(from);
-        }
         self.arm_grant(epoch);
+        Ok(target)
     }
 
     /// The new node serves its grant: asks the old one to move its sessions there.
     pub(super) fn move_ready(&mut self, epoch: Epoch) {
-        if let Some(from) = self.replaced_by(epoch) {
-            return self.complete_move(from, epoch);
-        }
         let Some((from, node)) = self.source_of(epoch) else {
             return;
         };
@@ -268,7 +243,7 @@ impl Manager {
         }
     }
 
-    pub(super) fn complete_move(&mut self, from: Epoch, to: Epoch) {
+    fn complete_move(&mut self, from: Epoch, to: Epoch) {
         let lease_until = self.now.after(self.policy.timing.lease);
         let serves = |of: &Holding| of.parts.iter().all(|of| of.state == PartState::Serving);
         if !self.grants.get(&to).is_some_and(serves) {
@@ -284,10 +259,11 @@ impl Manager {
         };
         let source = old.parts.iter_mut();
         let source = source.filter(|of| of.state != PartState::Gone);
-        let (mut counted, mut promised) = (false, Span(0));
+        let (mut counted, mut promised, mut left) = (false, Span(0), None);
         for part in source {
             counted |= std::mem::take(&mut part.counted);
             promised.0 += std::mem::take(&mut part.promised).0;
+            left = Some(part.node);
         }
         let Some(new) = self.grants.get_mut(&to) else {
             return;
@@ -297,10 +273,8 @@ impl Manager {
         new.silence = Silence::heard(self.now);
         let lease = new.demand.lease;
         if let Some(part) = new.parts.first_mut() {
-            part.counted |= counted;
-            part.promised.0 += promised.0;
+            (part.counted, part.promised) = (counted, promised);
         }
-        let left = new.moved.last().map(|of| of.from.0);
         let target = new.parts.first().map(|of| of.node);
         let outcome = new.outcome(self.skew);
         self.moves.remove(&from);
@@ -347,9 +321,6 @@ impl Manager {
             return;
         };
         self.moves.remove(&from);
-        // Those of a lease without other units are counted already.
-        self.settle_time(epoch, None);
-        self.uncount(epoch, None);
         self.wind_up(epoch, None);
     }
 

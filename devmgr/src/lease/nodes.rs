@@ -148,14 +148,11 @@ impl Manager {
                 _ if part.state == PartState::Withdrawing => {
                     self.withdraw(id, lease, epoch, Some(EndReason::Drained));
                 }
-                _ => {
-                    self.is_back(epoch);
-                    self.acknowledged(GrantReport {
-                        node: id,
-                        lease,
-                        epoch,
-                    });
-                }
+                _ => self.acknowledged(GrantReport {
+                    node: id,
+                    lease,
+                    epoch,
+                }),
             }
             self.sessions(
                 GrantReport {

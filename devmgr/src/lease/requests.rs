@@ -231,7 +231,7 @@ impl Manager {
     }
 
     /// Whether a request or lease belongs to this user.
-    pub(super) fn is_of(&self, lease: LeaseId, user: &UserName) -> bool {
+    fn is_of(&self, lease: LeaseId, user: &UserName) -> bool {
         let demand = match self.leases.get(&lease) {
             Some(Standing::Waiting(place)) => self.queue.get(*place).map(|of| &of.demand),
             Some(Standing::Granted(epoch)) => self.grants.get(epoch).map(|of| &of.demand),

@@ -140,8 +140,6 @@ pub(crate) enum NotJoined {
 pub(crate) enum LeaseCall {
     Confirm,
     Renew,
-    /// Renews, for a holder that lacks this node.
-    Replace(NodeId),
     /// Releases the lease, or cancels the request.
     Release,
 }
@@ -160,7 +158,6 @@ impl Ask {
         match self.call {
             LeaseCall::Confirm => Event::Confirm { lease, user },
             LeaseCall::Renew => Event::Renew { lease, user },
-            LeaseCall::Replace(node) => Event::Replace { lease, user, node },
             LeaseCall::Release => Event::Release { lease, user },
         }
     }

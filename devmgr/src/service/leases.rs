@@ -139,13 +139,8 @@ impl Leases for LeasesService {
 
     async fn renew(&self, request: Request<RenewLease>) -> Result<Response<Granted>, Status> {
         let caller = self.authenticator.user(&request)?;
-        let request = request.get_ref();
-        let lease = wire::lease_id(&request.lease_id)?;
-        let call = match request.lost_node.is_empty() {
-            true => LeaseCall::Renew,
-            false => LeaseCall::Replace(wire::node_id(&request.lost_node)?),
-        };
-        self.granted(call, lease, caller).await
+        let lease = wire::lease_id(&request.get_ref().lease_id)?;
+        self.granted(LeaseCall::Renew, lease, caller).await
     }
 
     async fn release(

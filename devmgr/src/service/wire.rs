@@ -162,7 +162,6 @@ pub(super) fn granted(
             .iter()
             .map(|of| lease_move(book, of))
             .collect(),
-        replaces: granted.replaces,
         lifetime_ms: lifetime.0,
         reserved,
         time_left_ms: granted.ends.map_or(0, |ends| ends.since(now).0.max(1)),

@@ -305,10 +305,7 @@ impl Client {
 
     pub(crate) async fn renew(&mut self, lease: &[u8]) -> Result<Granted, Status> {
         let lease_id = lease.to_vec().into();
-        let request = self.who.request(RenewLease {
-            lease_id,
-            ..RenewLease::default()
-        });
+        let request = self.who.request(RenewLease { lease_id });
         Ok(self.leases.renew(request).await?.into_inner())
     }
 

@@ -383,9 +383,6 @@ impl Lease {
         let (lost, nodes) = (held.losses.news(granted), held.nodes.clone());
         let known = std::mem::replace(&mut held.moves, granted.moves.len());
         drop(held);
-        for node in &nodes {
-            node.note_replaced(granted.replaces);
-        }
         let moves = granted.moves.iter().skip(known);
         for (from, to) in moves.filter_map(|of| of.from.as_ref().zip(of.to.as_ref())) {
             let is_it = |node: &&Arc<Node>| node.is(&from.node_uuid);
@@ -418,12 +415,7 @@ impl Lease {
 
     fn renew(self: &Arc<Self>, lease: LeaseId) {
         let asked = Instant::now();
-        let lost = self.held().nodes.iter().find_map(|node| node.lacks());
-        let question = match lost {
-            Some(node) => Question::Replace(lease, node),
-            None => Question::Renew(lease),
-        };
-        match manager::ask(&self.settings.manager, question, RENEW_LIMIT) {
+        match manager::ask(&self.settings.manager, Question::Renew(lease), RENEW_LIMIT) {
             Ok(granted) => self.keep(asked, &granted),
             Err(NoLease::Over(reason)) => {
                 let mut held = self.held.lock();

@@ -181,7 +181,10 @@ pub(super) fn unreached(server: &ServerSettings, errors: &[NotConnected]) -> Str
 /// Why a session was not opened again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotReopened {
-    /// Another attempt may help.
+    /// The node has not answered, or another one has. Another attempt may help.
+    #[error("the session was not opened again: {0}")]
+    NotReached(WireError),
+    /// The node has answered. Another attempt may help.
     #[error("the session was not opened again: {0}")]
     ForNow(WireError),
     /// No further attempt helps.

@@ -41,8 +41,6 @@ pub enum Question {
     Confirm(LeaseId),
     /// Extend a lease.
     Renew(LeaseId),
-    /// Extend a lease, and have the devices of the node with this uuid replaced if it is lost.
-    Replace(LeaseId, Bytes),
 }
 
 /// Why there is no lease, or why its state is unknown.
@@ -91,7 +89,7 @@ pub fn ask(
     let each = match question {
         // The manager may ask its nodes.
         Question::Reserve(..) => limit,
-        Question::Confirm(_) | Question::Renew(_) | Question::Replace(..) => ANSWER_WITHIN,
+        Question::Confirm(_) | Question::Renew(_) => ANSWER_WITHIN,
     };
     // A repetition of the request is the same request, whichever manager gets it.
     let id: LeaseId = rand::random();
@@ -301,8 +299,12 @@ impl Manager {
                 let answer = self.client.confirm(request).await;
                 self.word(answer)?
             }
-            Question::Renew(lease) => self.renew(lease, Bytes::new()).await?,
-            Question::Replace(lease, lost) => self.renew(lease, lost).await?,
+            Question::Renew(lease) => {
+                let lease_id = Bytes::copy_from_slice(&lease);
+                let request = self.conversation.request(RenewLease { lease_id });
+                let answer = self.client.renew(request).await;
+                self.word(answer)?
+            }
         };
         match &told {
             Ok(granted) if granted.lease_id.len() != 16 => Err(self
@@ -310,16 +312,6 @@ impl Manager {
                 .nonsense("the device manager sent a lease without an id")),
             _ => Ok(told),
         }
-    }
-
-    async fn renew(&mut self, lease: LeaseId, lost_node: Bytes) -> Told<Granted> {
-        let lease_id = Bytes::copy_from_slice(&lease);
-        let request = RenewLease {
-            lease_id,
-            lost_node,
-        };
-        let answer = self.client.renew(self.conversation.request(request)).await;
-        self.word(answer)
     }
 
     async fn reserve(&mut self, request: String, terms: LeaseTerms, id: LeaseId) -> Told<Granted> {

@@ -82,10 +82,6 @@ pub struct Node {
     // Where the devices are now: the node to which the lease has moved, or this node at other addresses, by the uuid.
     // Devices and inventory stay as they were told.
     moved: Mutex<Option<(Bytes, ServerSettings)>>,
-    // Whether the open session has no connection, and can be executed again on equal devices.
-    lacks: AtomicBool,
-    // Whether the manager replaces the node's devices, as it has said last.
-    is_replaced: AtomicBool,
 }
 
 /// Result of asking for a session.
@@ -122,8 +118,6 @@ impl Node {
             away: OnceLock::new(),
             credential: Mutex::default(),
             moved: Mutex::default(),
-            lacks: AtomicBool::new(false),
-            is_replaced: AtomicBool::new(false),
         }
     }
 
@@ -374,33 +368,6 @@ impl Node {
         if let Some(session) = self.live_session() {
             session.move_to(&server);
         }
-    }
-
-    /// Notes whether the node's session has no connection, and can be executed again on equal devices.
-    pub(super) fn set_lacking(&self, lacks: bool) {
-        self.lacks.store(lacks, Ordering::Release);
-        self.is_replaced.fetch_and(lacks, Ordering::AcqRel);
-    }
-
-    /// The uuid of the node if its devices are to be replaced.
-    #[must_use]
-    pub fn lacks(&self) -> Option<Bytes> {
-        let lacks = self.lacks.load(Ordering::Acquire);
-        let moved = lacks.then(|| self.moved.lock().as_ref().map(|(uuid, _)| uuid.clone()));
-        let told = || self.inventory().map(|told| told.node_uuid.clone());
-        moved.and_then(|uuid| uuid.or_else(told))
-    }
-
-    /// Notes whether the manager replaces devices of the lease.
-    pub fn note_replaced(&self, is_replaced: bool) {
-        let lacks = self.lacks.load(Ordering::Acquire);
-        self.is_replaced
-            .store(is_replaced && lacks, Ordering::Release);
-    }
-
-    /// Whether the manager replaces the node's devices, because the node is lost.
-    pub(super) fn is_replaced(&self) -> bool {
-        self.is_replaced.load(Ordering::Acquire)
     }
 
     // The settings of the node that has the devices now.

@@ -38,8 +38,8 @@ struct RailsState {
     moved: Option<ServerSettings>,
     /// Number of moves.
     moves: u64,
-    /// Fingerprint of the session's certificate since it was opened again; `None`: the one of its opening.
-    fingerprint: Option<Fingerprint>,
+    /// Fingerprint of the session's certificate, if it has one, since it was opened again.
+    fingerprint: Option<Option<Fingerprint>>,
     /// Whether no address of that server has answered yet.
     is_unproven: bool,
     /// Whether the move is news to the thread that dials.
@@ -89,11 +89,11 @@ impl Rails {
 
     /// Replaces the session's certificate, because it was opened again.
     pub(super) fn set_fingerprint(&self, fingerprint: Option<Fingerprint>) {
-        self.state.lock().fingerprint = fingerprint;
+        self.state.lock().fingerprint = Some(fingerprint);
     }
 
-    /// Fingerprint of the session's certificate since it was opened again.
-    pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
+    /// Fingerprint of the session's certificate, if it has one, since it was opened again; `None`: it was not.
+    pub(super) fn fingerprint(&self) -> Option<Option<Fingerprint>> {
         self.state.lock().fingerprint
     }
 

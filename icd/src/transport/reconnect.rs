@@ -146,12 +146,6 @@ impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
     pub(super) fn resume(&mut self, core: &Arc<Core>, stops: &mut Stops) -> Option<Arc<Line>> {
         self.recovery.begin(self.opened.elapsed());
-        let resumed = self.go_on(core, stops);
-        self.end_recovery();
-        resumed
-    }
-
-    fn go_on(&mut self, core: &Arc<Core>, stops: &mut Stops) -> Option<Arc<Line>> {
         let must_pause = (self.patience).begin(self.opened.elapsed(), core.positions());
         let (mut patience, mut round) = (self.patience, Round::default());
         let may_restart = core.may_restart();
@@ -199,7 +193,6 @@ impl Redialer {
                 },
             };
             patience.count(planned, taken);
-            self.look_for_devices(core, broken.since.elapsed(), &mut patience);
             // The session may be parked because its lease moves to another node.
             if let Some(node) = self.node.upgrade() {
                 if may_restart {
@@ -314,7 +307,7 @@ impl Redialer {
                 });
             }
             None => {
-                let text = last.text(reason, away, core.may_restart()) + self.sought();
+                let text = last.text(reason, away, core.may_restart());
                 core.fail(explain(text, stopped));
             }
         }
@@ -386,9 +379,7 @@ impl Redialer {
     ) -> Result<(Arc<Line>, usize), Failed> {
         let dialer = self.dialer.on_rail(rail.number);
         let generation = core.worker_generation_if_anew();
-        // Where the lease has other devices, the session is opened again.
-        let is_elsewhere = self.dialer.rails.have_moved() && self.may_reopen(core);
-        let was_there = is_elsewhere || self.was_at(Some(&rail.peer));
+        let was_there = self.was_at(Some(&rail.peer));
         let failed = |not_opened| failed(not_opened, was_there, core.may_restart());
         let open = |stream, purpose, position, worker| {
             let word = ClientWord {

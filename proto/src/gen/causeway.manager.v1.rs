@@ -478,15 +478,11 @@ pub struct Granted {
     /// its parts of lost nodes, in addition to `nodes`; they do not come back
     #[prost(message, repeated, tag = "7")]
     pub lost: ::prost::alloc::vec::Vec<NodeShare>,
-    /// all moves and replacements of the lease, the latest last
+    /// all moves of the lease, the latest last
     #[prost(message, repeated, tag = "8")]
     pub moves: ::prost::alloc::vec::Vec<LeaseMove>,
-    /// the devices of a lost node are to be replaced; then a move says so
-    #[prost(bool, tag = "9")]
-    pub replaces: bool,
 }
-/// The sessions of one node are at another one, under their ids and secrets. Further calls go there. If the node before was
-/// lost, its sessions are nowhere, and the holder may open them there under these ids and secrets.
+/// The sessions of one node are at another one, under their ids and secrets. Further calls go there.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaseMove {
@@ -565,10 +561,6 @@ pub struct ConfirmReservation {
 pub struct RenewLease {
     #[prost(bytes = "bytes", tag = "1")]
     pub lease_id: ::prost::bytes::Bytes,
-    /// 16 bytes, or empty: a node of the lease that the holder does not reach, and whose sessions it can make anew on equal
-    /// devices. If the node is lost to the manager, too, such devices take the place of its devices.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub lost_node: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

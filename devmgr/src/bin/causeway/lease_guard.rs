@@ -264,10 +264,7 @@ impl<'a> LeaseGuard<'a> {
             None => Connection::new(self.context).await?,
         };
         let lease_id = self.lease.to_vec().into();
-        let request = connection.request(RenewLease {
-            lease_id,
-            ..RenewLease::default()
-        });
+        let request = connection.request(RenewLease { lease_id });
         let mut leases = connection.leases();
         let answer = tokio::time::timeout(RENEW_LIMIT, leases.renew(request)).await;
         let answer = answer.map_err(|_| Failure::new("no answer"))?;

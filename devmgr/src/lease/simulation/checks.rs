@@ -161,9 +161,8 @@ impl World {
                 .iter()
                 .filter(|of| of.state != PartState::Gone)
             {
-                // A replacement counts as soon as the units before are gone.
-                assert!(part.counted == known || holding.is_moving());
-                if part.counted {
+                assert_eq!(part.counted, known);
+                if known {
                     for subject in holding.demand.party.subjects() {
                         let entry = has.entry(subject).or_default();
                         entry.0 += part.units.len() as u32;

@@ -13,7 +13,6 @@ mod moving;
 mod node;
 mod orders;
 mod random;
-mod replacing;
 mod scenarios;
 mod several;
 mod store;
@@ -177,9 +176,7 @@ impl World {
         assert_eq!((last.from.0, last.to.0), (from, to));
         assert_eq!(now.units, std::slice::from_ref(&last.to));
         if let Some(ClientView::Holds(before)) = self.told.get_mut(&lease) {
-            // A lease may have been without units.
-            let had = before.units.is_empty() || before.units == std::slice::from_ref(&last.from);
-            assert!(had, "{:?}", before.units);
+            assert_eq!(before.units, std::slice::from_ref(&last.from));
             assert_eq!(last.from.1.len(), last.to.1.len());
             assert!(before.epoch < now.epoch);
             *before = now;

@@ -22,7 +22,6 @@ pub(super) enum Op {
     },
     Confirm(u8),
     Renew(u8),
-    Replace(u8, u8),
     Release(u8),
     Cancel(u8),
     RequestAgain(u8),
@@ -74,7 +73,6 @@ fn op() -> impl Strategy<Value = Op> {
         8 => request,
         3 => which.prop_map(Op::Confirm),
         3 => which.prop_map(Op::Renew),
-        3 => (which, which).prop_map(|(at, node)| Op::Replace(at, node)),
         4 => which.prop_map(Op::Release),
         1 => which.prop_map(Op::Cancel),
         1 => which.prop_map(Op::RequestAgain),
@@ -327,11 +325,6 @@ impl World {
             Op::Renew(at) => self
                 .some_lease(at)
                 .map(|(lease, user)| Event::Renew { lease, user }),
-            Op::Replace(at, node) => {
-                let node = self.nodes[usize::from(node) % self.nodes.len()].id;
-                let lease = self.some_lease(at);
-                lease.map(|(lease, user)| Event::Replace { lease, user, node })
-            }
             Op::Release(at) => self
                 .some_lease(at)
                 .map(|(lease, user)| Event::Release { lease, user }),

@@ -18,7 +18,7 @@
 
 use std::mem::take;
 
-use super::super::input::{Ask, Input, LeaseCall, News, Problem, Unwritten};
+use super::super::input::{Input, LeaseCall, News, Problem, Unwritten};
 use super::Owner;
 use super::work::Effect;
 use crate::identity::Caller;
@@ -39,11 +39,6 @@ impl Owner {
                 drop(answer.send(Err(refused.into())));
             }
             Input::Request(_, _, watcher) => watcher.tell(News::NotWritten(refused)),
-            // Without the store, nothing is replaced.
-            Input::Ask(ask, answer) if matches!(ask.call, LeaseCall::Replace(_)) => {
-                let call = LeaseCall::Renew;
-                return Some(Input::Ask(Ask { call, ..ask }, answer));
-            }
             Input::Ask(ask, answer) if ask.call != LeaseCall::Renew => {
                 drop(answer.send(Err(refused)));
             }

@@ -1,7 +1,7 @@
-//! Opens a session again that was lost with its node: where its lease has equal devices now, or at its node's next daemon.
+//! Opens a session again that was lost with its node's daemon, at the next daemon.
 //!
-//! Invariant: the session keeps its id and secret. Only an answer of the node that the devices are of, or to which the lease
-//! has moved, opens it.
+//! Invariant: the session keeps its id and secret. Only the node that the devices are of opens it, and only with the same
+//! devices.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,8 +15,8 @@ use super::{Node, OPEN_LIMIT};
 use crate::transport::control::{self, NotReopened, Supervisor};
 
 impl Node {
-    /// Opens the session again; takes twice the time at most in which a session opens. Returns the fingerprint of its new
-    /// certificate, if its connections use TLS.
+    /// Opens the session again if it `is_wanted` still; takes twice the time at most in which a session opens. Returns the
+    /// fingerprint of its new certificate, if its connections use TLS.
     ///
     /// # Errors
     /// [`NotReopened`]. The session may be open, if only the answer was lost; then another attempt gets it.
@@ -24,22 +24,22 @@ impl Node {
         &self,
         session: SessionId,
         secret: &SessionSecret,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<Option<Fingerprint>, NotReopened> {
-        let inventory = self.ask_inventory().map_err(NotReopened::ForNow)?;
+        let inventory = self.ask_inventory().map_err(NotReopened::NotReached)?;
         if !self.is(&inventory.node_uuid) {
             let why = self.unreachable("another node answers at its address");
-            return Err(NotReopened::ForNow(why));
+            return Err(NotReopened::NotReached(why));
         }
         if !self.has_same_devices(&inventory) {
             let why = self.unreachable("the node's devices have changed");
             return Err(NotReopened::ForGood(why));
         }
-        let opened = self.ask_again(inventory.generation, session, secret.clone());
-        let (reply, is_secured) = opened.map_err(|not| match not {
-            // The manager may still find other devices.
-            NotReopened::ForGood(error) if self.is_leased() => NotReopened::ForNow(error),
-            not => not,
-        })?;
+        if !is_wanted() {
+            let why = self.unreachable("the program has ended the session");
+            return Err(NotReopened::ForGood(why));
+        }
+        let (reply, is_secured) = self.ask_again(inventory.generation, session, secret.clone())?;
         let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256);
         let is_it = reply.session_id == session.0[..] && reply.reexecutes;
         match is_it && fingerprint.is_some() == is_secured {
@@ -55,11 +55,8 @@ impl Node {
         self.loss.get().is_some()
     }
 
-    // The manager has compared the devices to which a lease has moved.
+    // The node may also have been found at another address.
     fn has_same_devices(&self, inventory: &Inventory) -> bool {
-        if self.moved.lock().is_some() {
-            return true;
-        }
         let inventory = Arc::new(inventory.clone());
         let is_known = (self.inventory()).is_some_and(|of| of.generation == inventory.generation);
         is_known || self.changed.get().is_some_and(|same| same(&inventory))
@@ -90,7 +87,7 @@ impl Node {
             let ask = async {
                 let mut supervisor = match Supervisor::reach(&server, OPEN_LIMIT, rail).await {
                     Ok(supervisor) => supervisor,
-                    Err(error) => return Ok(Err(NotReopened::ForNow(error))),
+                    Err(error) => return Ok(Err(NotReopened::NotReached(error))),
                 };
                 let of = (session, &secret);
                 let is_secured = supervisor.caller.is_secured;
@@ -98,11 +95,11 @@ impl Node {
                 Ok(opened.await.map(|reply| (reply, is_secured)))
             };
             let within = control::within(limit, &server.address, ask).await;
-            within.unwrap_or_else(|error| Err(NotReopened::ForNow(error)))
+            within.unwrap_or_else(|error| Err(NotReopened::NotReached(error)))
         });
         asked.unwrap_or_else(|error| {
             let error = self.unreachable(&error.to_string());
-            Err(NotReopened::ForNow(error))
+            Err(NotReopened::NotReached(error))
         })
     }
 }

@@ -1,15 +1,13 @@
-//! Recovers a session whose node is lost, if its commands can be executed again from the first one on.
+//! Recovers a session whose daemon is lost, if its commands can be executed again from the first one on.
 //!
-//! The session is opened again where its devices are now: at its node's next daemon, or where its lease has equal devices.
-//! While it has no connection, the holder of the lease asks the manager for such devices.
-//!
-//! A broken connection alone changes nothing. The program waits for longer than the node keeps the session only if the
-//! session is known to be lost: the daemon that answers does not know it, nothing listens where it was, or the manager has
-//! lost the node, too. Invariant: after [`HASTY`] sessions that ended at once, none is opened again.
+//! The session is opened again at its node's next daemon. A broken connection alone changes nothing. The program waits for
+//! longer than the node keeps the session only if the session is known to be lost: the node's daemon does not know it, or
+//! nothing listens where it was. Invariants: sessions of leases, and those that a daemon has ended, stay lost. After
+//! [`HASTY`] sessions that ended at once, none is opened again.
 
 use std::time::{Duration, Instant};
 
-use super::{Core, Failed, Patience, REPORTED, Redialer, Stops, clock};
+use super::{Core, Failed, Patience, Redialer, Stops, clock};
 use crate::transport::control::NotReopened;
 
 /// Number of sessions in a row that may end at once.
@@ -58,8 +56,10 @@ impl Recovery {
 impl Redialer {
     /// Whether the session can be opened again.
     pub(super) fn may_reopen(&self, core: &Core) -> bool {
-        let (waits, hasty) = (!self.server.restart().is_zero(), self.recovery.opened);
-        waits && hasty < HASTY && core.begins_anywhere()
+        let waits = !self.server.restart().is_zero() && self.recovery.opened < HASTY;
+        // A lease ends with its node's daemon.
+        let is_leased = || self.node.upgrade().is_none_or(|node| node.is_leased());
+        waits && core.begins_anywhere() && !is_leased()
     }
 
     /// Handles a final failure. Returns why the session has no connection yet, or the failure if it is final.
@@ -75,9 +75,8 @@ impl Redialer {
         }
         match last {
             Failed::Unknown(why) => {
-                self.wait_longer(patience);
                 let begun = Instant::now();
-                let reopened = self.reopen(why);
+                let reopened = self.reopen(core, why, patience);
                 let spent = begun.elapsed();
                 // This step has its own limits, and is no time in which the process was stopped.
                 patience.count(spent, spent);
@@ -92,64 +91,38 @@ impl Redialer {
         }
     }
 
-    fn reopen(&mut self, why: String) -> Result<String, Failed> {
+    fn reopen(
+        &mut self,
+        core: &Core,
+        why: String,
+        patience: &mut Patience,
+    ) -> Result<String, Failed> {
         let Some(node) = self.node.upgrade() else {
             return Err(Failed::Unknown(why));
         };
-        match node.reopen(self.dialer.session, &self.dialer.secret) {
+        let is_wanted = || !core.is_failed();
+        let reopened = node.reopen(self.dialer.session, &self.dialer.secret, is_wanted);
+        match reopened {
+            // Perhaps this is not the node that had the session.
+            Err(NotReopened::NotReached(_)) => {}
+            _ => self.wait_longer(patience),
+        }
+        match reopened {
             Ok(fingerprint) => {
                 self.dialer.rails.set_fingerprint(fingerprint);
                 self.recovery.opened += 1;
                 (self.recovery.is_anew, self.recovery.has_just_opened) = (true, true);
                 Ok("the session was opened again".to_owned())
             }
-            Err(not @ NotReopened::ForNow(_)) => Ok(not.to_string()),
+            Err(not @ (NotReopened::NotReached(_) | NotReopened::ForNow(_))) => Ok(not.to_string()),
             Err(not @ NotReopened::ForGood(_)) => Err(Failed::ForGood(not.to_string())),
-        }
-    }
-
-    /// Has the lease's holder ask the manager for other devices if the session has been away for a while.
-    pub(super) fn look_for_devices(
-        &mut self,
-        core: &Core,
-        away: Duration,
-        patience: &mut Patience,
-    ) {
-        let Some(node) = self.node.upgrade().filter(|node| node.is_leased()) else {
-            return;
-        };
-        let is_late = self.recovery.is_longer || away >= REPORTED;
-        let lacks = is_late && self.may_reopen(core);
-        node.set_lacking(lacks);
-        if lacks {
-            node.looks_for_news();
-        }
-        if node.is_replaced() {
-            self.wait_longer(patience);
-        }
-    }
-
-    /// Has nobody look for other devices any more.
-    pub(super) fn end_recovery(&self) {
-        if let Some(node) = self.node.upgrade() {
-            node.set_lacking(false);
-        }
-    }
-
-    /// What a loss says of the devices that were looked for.
-    pub(super) fn sought(&self) -> &'static str {
-        match self.node.upgrade().is_some_and(|node| node.is_replaced()) {
-            true => {
-                "; the device manager has lost the node, and no equal device was free in its place"
-            }
-            false => "",
         }
     }
 
     fn wait_longer(&mut self, patience: &mut Patience) {
         if !self.recovery.is_longer {
             self.recovery.is_longer = true;
-            patience.begin_anew(self.server.restart());
+            patience.extend(self.server.restart());
         }
     }
 }
