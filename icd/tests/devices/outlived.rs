@@ -90,8 +90,8 @@ fn a_session_is_opened_again_on_the_same_devices_only() {
     let sum = begun(&daemon);
     let address = daemon.kill();
     let _other = Daemon::start_at(&address, "devices = 1");
-    let took = lost(sum);
-    assert!(took < Duration::from_secs(12), "{took:?}");
+    // Nothing has listened there for a while, so the program waits for `restart`.
+    assert!(lost(sum) < Duration::from_secs(20));
     // ---- the same node with other devices
     let mut daemon = Daemon::start("[[device]]\nname = \"A\"");
     let sum = begun(&daemon);
