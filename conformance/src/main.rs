@@ -141,7 +141,10 @@ fn run_suites(options: &Options, names: &[String]) -> Result<bool, SetupError> {
     if is_cut {
         println!("{}", cutting::summary());
     }
-    if let Some(summary) = managed::summary() {
+    for summary in [managed::summary(), suite::survived()]
+        .into_iter()
+        .flatten()
+    {
         println!("{summary}");
     }
     Ok(report.finish())

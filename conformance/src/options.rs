@@ -141,6 +141,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 120)]
     faults: u32,
 
+    /// Only these kinds of faults of `survival`. `--faults` is then the number of moves and re-executions that programs
+    /// survive.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND")]
+    kinds: Vec<FaultKind>,
+
     /// In `survival`, heartbeats, silences and stops take a tenth of their usual time.
     #[arg(long)]
     tenth: bool,
@@ -189,6 +194,15 @@ impl Carrier {
     }
 }
 
+/// A kind of faults that `survival` may be limited to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum FaultKind {
+    /// Daemons are started anew, or with `--managed` drained, and sessions move.
+    Move,
+    /// Workers are killed, and others execute the commands again.
+    Kill,
+}
+
 /// Length of the random suites.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
@@ -209,6 +223,8 @@ pub(crate) struct Survival {
     pub(crate) faults: u32,
     /// Whether heartbeats, silences and stops take a tenth of their usual time.
     pub(crate) tenth: bool,
+    /// Whether sessions move and whether workers are killed, if nothing else happens.
+    pub(crate) only: Option<(bool, bool)>,
 }
 
 /// The request on the command line.
@@ -270,6 +286,10 @@ impl Options {
             mtbf: self.mtbf,
             faults: self.faults,
             tenth: self.tenth,
+            only: (!self.kinds.is_empty()).then(|| {
+                let has = |kind| self.kinds.contains(&kind);
+                (has(FaultKind::Move), has(FaultKind::Kill))
+            }),
         }
     }
 

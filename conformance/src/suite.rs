@@ -17,6 +17,7 @@ mod survival;
 mod threads;
 
 pub(crate) use forward::forward;
+pub(crate) use survival::made::summary as survived;
 
 use crate::SetupError;
 use crate::case::Case;

@@ -53,11 +53,13 @@ pub enum WireVersion {
     V20 = 20,
     /// 2026-11: a client names the worker for which its command connection is. A lease whose move has failed stays.
     V21 = 21,
+    /// 2026-11: a session that was lost with its node's daemon is opened again under its id.
+    V22 = 22,
 }
 
 impl WireVersion {
     /// The version of this build.
-    pub const CURRENT: WireVersion = WireVersion::V21;
+    pub const CURRENT: WireVersion = WireVersion::V22;
 
     /// The version's number on the wire.
     #[must_use]

@@ -6,6 +6,7 @@
 //! [`schedule`] decides on faults, and [`injector`] makes them happen.
 
 mod injector;
+pub(super) mod made;
 mod schedule;
 
 use std::fs;
@@ -27,6 +28,8 @@ use crate::{SetupError, io_error};
 use injector::Injector;
 use schedule::{Kind, Schedule};
 
+/// Most runs in a row in which a program may report no move and no re-execution, if those are counted.
+const MOST_FRUITLESS: u32 = 20;
 /// Time limit of a run. A fault may last 20 s, and several may follow each other.
 const RUN_WITHIN: Duration = Duration::from_secs(240);
 
@@ -239,11 +242,21 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
         let reason = "faults need daemons of the runner's own, and the fake driver";
         return Ok(vec![Case::skipped("survival", reason)]);
     }
-    let killed = PROGRAMS.iter().filter(|program| program.killed);
-    let count = PROGRAMS.len() as u32 + killed.count() as u32;
+    let (moves, kills) = sides.survival.only.unwrap_or((true, true));
+    let is_plain = |program: &&Program| match sides.survival.only {
+        Some(_) => moves && program.is_parked(),
+        None => true,
+    };
+    let is_killed = |program: &&Program| kills && program.killed;
+    let all = || PROGRAMS.iter();
+    let count = all().filter(is_plain).count() + all().filter(is_killed).count();
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
     let share = sides.survival.faults.div_ceil(count);
     let mut cases = Vec::new();
     for (program, number) in PROGRAMS.iter().zip(0..) {
+        if !is_plain(&program) && !is_killed(&program) {
+            continue;
+        }
         let name = format!("survival/{}", program.name);
         let path = match program.package {
             Some(package) if !on_path(program.file) => {
@@ -258,17 +271,26 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
             cases.push(Case::skipped(name, reason));
             continue;
         }
-        if program.killed {
+        if is_killed(&program) {
             let path = path.clone();
             cases.push(Case::new(format!("{name}-killed"), move |sides| {
                 survive(sides, program, &path, number + 500, share, true)
             }));
         }
-        cases.push(Case::new(name, move |sides| {
-            survive(sides, program, &path, number, share, false)
-        }));
+        if is_plain(&program) {
+            cases.push(Case::new(name, move |sides| {
+                survive(sides, program, &path, number, share, false)
+            }));
+        }
     }
     Ok(cases)
+}
+
+impl Program {
+    /// Whether the program's sessions can be parked: sessions with links never are.
+    fn is_parked(&self) -> bool {
+        self.fakes.is_none_or(|of| of == 1) && self.name != "command-buffers"
+    }
 }
 
 /// The workers of a daemon.
@@ -296,10 +318,8 @@ fn survive(
     let directory = sides.fresh_directory()?;
     let file = directory.join("daemon.toml");
     let (interval, limit) = (500 / faster, 4000 / faster);
-    // Sessions with links are never parked, and two daemons cannot have one directory.
-    // After a restart, a session's commands are not executed again.
-    let restarts =
-        program.fakes.is_none_or(|of| of == 1) && program.name != "command-buffers" && !killed;
+    // Two daemons cannot have one directory. After a restart, a session's commands are not executed again.
+    let restarts = program.is_parked() && !killed;
     // A lease moves to a node of its own.
     let moves = restarts && sides.cluster().is_some();
     let parked = match restarts && !moves {
@@ -321,7 +341,16 @@ fn survive(
         return Ok(Verdict::Skipped("the daemons are given".to_owned()));
     };
     let renames = program.fakes.is_none() && nodes.cluster().is_none() && can_mount(&directory);
+    let is_wanted = |kind| match settings.only {
+        Some((moves, kills)) => match kind {
+            Kind::Restart | Kind::Drain => moves,
+            Kind::WorkerKilled => kills,
+            _ => false,
+        },
+        None => true,
+    };
     let applies = |kind| match kind {
+        kind if !is_wanted(kind) => false,
         Kind::LinkReset | Kind::LinkSilence => nodes.nodes > 1,
         Kind::Address => renames,
         Kind::ManagerStopped => nodes.cluster().is_some(),
@@ -340,7 +369,9 @@ fn survive(
         sides: &nodes,
         program,
         path,
-        injector: Injector::new(schedule, share),
+        injector: Injector::new(schedule, settings.only.map_or(share, |_| u32::MAX)),
+        wanted: settings.only.map(|_| share),
+        survived: 0,
         killed,
         resume: if settings.tenth { SHORT_RESUME } else { RESUME },
         home: directory.clone(),
@@ -356,12 +387,13 @@ fn survive(
         return Ok(Verdict::Skipped(format!("it fails natively: {why}")));
     }
     let begin = Instant::now();
-    let mut runs = 0;
-    while runs == 0 || !trial.injector.is_done() {
+    let (mut runs, mut fruitless) = (0, 0);
+    while runs == 0 || !trial.is_done() {
+        let before = trial.survived;
         let mut ended = trial.run(sides.effort.seed + runs, runs > 0)?;
         // A session whose farewell a fault has swallowed lasts for some time. The next run need not wait for that,
         // unless it needs the lease.
-        if ended.is_ok() && (runs == 0 || trial.injector.is_done() || nodes.cluster().is_some()) {
+        if ended.is_ok() && (runs == 0 || trial.is_done() || nodes.cluster().is_some()) {
             ended = trial.until_clean(runs > 0);
         }
         if let Err(why) = ended {
@@ -372,13 +404,23 @@ fn survive(
             )));
         }
         runs += 1;
+        fruitless = match trial.survived > before || trial.wanted.is_none() {
+            true => 0,
+            false => fruitless + 1,
+        };
+        if fruitless > MOST_FRUITLESS {
+            return Ok(Verdict::Failed(format!(
+                "seed {}: {MOST_FRUITLESS} runs in a row reported no move and no re-execution",
+                sides.effort.seed
+            )));
+        }
     }
-    let counts = trial.injector.counts.iter();
+    let (survived, counts) = (trial.survived, trial.injector.counts.iter());
     let counts: Vec<String> = counts
         .map(|(name, count)| format!("{count} {name}"))
         .collect();
     Ok(Verdict::Noted(format!(
-        "{} faults in {runs} runs and {:.0} s, the longest run {:.1} s: {}{}",
+        "{} faults, {survived} moves and re-executions in {runs} runs and {:.0} s, the longest run {:.1} s: {}{}",
         trial.injector.count(),
         begin.elapsed().as_secs_f64(),
         trial.longest.as_secs_f64(),
@@ -416,6 +458,9 @@ struct Trial<'s> {
     program: &'s Program,
     path: &'s Path,
     injector: Injector,
+    /// How many moves and re-executions are to be survived, if that counts and not the number of faults.
+    wanted: Option<u32>,
+    survived: u32,
     /// Whether workers are killed.
     killed: bool,
     /// How long sessions survive.
@@ -434,6 +479,13 @@ struct Trial<'s> {
 type Shown = (String, Vec<u8>);
 
 impl Trial<'_> {
+    fn is_done(&mut self) -> bool {
+        match self.wanted {
+            Some(wanted) => self.survived >= wanted,
+            None => self.injector.is_done(),
+        }
+    }
+
     fn run(&mut self, seed: u64, faults: bool) -> Result<Result<(), String>, SetupError> {
         let native = match self.native.take() {
             Some(native) => native,
@@ -522,6 +574,9 @@ impl Trial<'_> {
                 finished.exit,
                 finished.tail()
             )));
+        }
+        if side == Side::Causeway {
+            self.survived += made::count(&finished);
         }
         Ok(Ok(match program.writes {
             Some(name) => {

@@ -33,7 +33,7 @@ use super::links::{self, Links};
 use super::managed::{DeviceAt, Managed, Measurer, NoLease, Place};
 use super::readiness::Readiness;
 use super::workers::{
-    AWAY_LONG, Checkpoint, ClientProcess, Neighbor, NotOpened, Opened, Opening, Workers,
+    AWAY_LONG, Checkpoint, ClientProcess, Neighbor, NotOpened, Opened, Opening, Reopened, Workers,
 };
 use crate::config::Settings;
 use crate::handover::{AwayTimes, Leased, Owner};
@@ -58,6 +58,8 @@ const MAX_MESSAGE: usize = 64 << 10;
 /// Why a session's commands are not executed again if its worker dies.
 const NOT_REEXECUTED: &str = "it shares a process or a device in exclusive mode with others, or the node keeps no session \
     whose connections break";
+/// Why a session is not opened again.
+const NOT_OPENED_AGAIN: &str = "the session cannot be executed again on this node: ";
 
 /// Starts the service. It serves the connections that are sent to the returned channel.
 ///
@@ -334,6 +336,9 @@ impl NodeService {
         self.check_version(request.get_ref().wire_version)?;
         self.let_in(&request, &request.get_ref().credential, &user)?;
         let request = request.into_inner();
+        if let Some(reply) = self.opened_again(&request, &user)? {
+            return Ok(reply);
+        }
         let opening = Opening {
             begun: Some(begun),
             ..self.opening(&request, &user, &holder).await?
@@ -363,6 +368,25 @@ impl NodeService {
             },
             ..self.reply(opened, granted)
         })
+    }
+
+    /// The reply of an earlier call that has opened the same session again. It needs no room, and takes no place in a lease.
+    fn opened_again(
+        &self,
+        request: &OpenSessionRequest,
+        user: &User,
+    ) -> Result<Option<OpenSessionReply>, Status> {
+        let Some(again) = again(request)? else {
+            return Ok(None);
+        };
+        drop(self.lease(&request.credential, user)?);
+        let opened = self.workers.opened_again(&again);
+        let opened = opened.map_err(|error| not_opened_again(&error))?;
+        Ok(opened.map(|of| OpenSessionReply {
+            restart_ms: milliseconds(of.restart),
+            reexecutes: true,
+            ..self.reply(of.opened, of.away)
+        }))
     }
 
     /// Checks what the caller may open, waits until there is room for it, and takes its place in a lease.
@@ -413,10 +437,16 @@ impl NodeService {
             (true, Some(_)) => (Duration::ZERO, self.workers.grants_move(asked)),
             (false, _) => (Duration::ZERO, Duration::ZERO),
         };
+        let again = again(request)?;
         let checkpoint =
             (request.reexecute && is_alone && !away.resume.is_zero()).then(Checkpoint::nothing);
+        if again.is_some() && checkpoint.is_none() {
+            let reason = format!("{NOT_OPENED_AGAIN}{NOT_REEXECUTED}");
+            return Err(Status::failed_precondition(reason));
+        }
         Ok(Opening {
             checkpoint,
+            again,
             holder: holder.clone(),
             owner,
             client: ClientProcess::of(request.client.as_ref().unwrap_or(&Client::default())),
@@ -446,6 +476,7 @@ impl NodeService {
     fn not_opened(&self, error: &NotOpened, holder: &Holder) -> Status {
         match error {
             NotOpened::Draining | NotOpened::Moves => Status::unavailable(error.to_string()),
+            NotOpened::IsHere | NotOpened::HasEnded(_) => not_opened_again(error),
             NotOpened::Full(_) | NotOpened::TooMuch(_) => self.full(error, holder),
             NotOpened::Exclusive | NotOpened::NoWorker(_) => {
                 Status::resource_exhausted(error.to_string())
@@ -570,6 +601,23 @@ impl NodeService {
 /// A time that a client asks for.
 fn asked_ms(milliseconds: u32) -> Duration {
     Duration::from_millis(u64::from(milliseconds))
+}
+
+/// Returns the session that a request opens again.
+fn again(request: &OpenSessionRequest) -> Result<Option<Reopened>, Status> {
+    if request.session_id.is_empty() {
+        return Ok(None);
+    }
+    let (id, secret) = session_of(&request.session_id, &request.session_secret)?;
+    Ok(Some(Reopened { id, secret }))
+}
+
+/// The refusal of a session that is not opened again.
+fn not_opened_again(error: &NotOpened) -> Status {
+    match error {
+        NotOpened::HasEnded(_) => Status::failed_precondition(error.to_string()),
+        _ => Status::already_exists(error.to_string()),
+    }
 }
 
 /// Returns the session that a request names.

@@ -10,6 +10,7 @@ mod hosting;
 mod moving;
 mod parking;
 mod reexecution;
+mod reopening;
 mod shutdown;
 mod spares;
 mod uses;
@@ -52,6 +53,7 @@ use moving::Moving;
 pub(super) use moving::{Arrived, ContentsFiles, Departing};
 use parking::Parked;
 pub(super) use reexecution::Checkpoint;
+pub(super) use reopening::Reopened;
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
 /// one end, too.
@@ -307,6 +309,8 @@ pub(super) struct Opening {
     pub(super) claim: Option<Claim>,
     /// Present if the client executes its commands again when the worker dies.
     pub(super) checkpoint: Option<Checkpoint>,
+    /// The session, if it was lost with its node, and its client executes its commands again here.
+    pub(super) again: Option<Reopened>,
     /// When the session was requested; `None` if an earlier daemon, or another one, has opened it.
     pub(super) begun: Option<Instant>,
 }
@@ -335,6 +339,10 @@ pub(super) enum NotOpened {
     Draining,
     #[error("the session's lease is being moved to another node; try again later")]
     Moves,
+    #[error("a session of this id is here already; try again later")]
+    IsHere,
+    #[error("the node has ended the session: {0}")]
+    HasEnded(String),
     #[error("the node has reached its limit of {0} sessions; try again later")]
     Full(u32),
     #[error(transparent)]
@@ -526,6 +534,9 @@ impl Workers {
             if let Some(claim) = &opening.claim {
                 state.may_have(claim)?;
             }
+            if let Some(again) = &opening.again {
+                state.may_open_again(again)?;
+            }
             let lease = opening.place.as_ref().map(Place::lease);
             if lease.is_some_and(|lease| state.moving.leaves(lease)) {
                 return Err(NotOpened::Moves);
@@ -545,6 +556,7 @@ impl Workers {
                 },
                 ..self.assignment(certificate)
             };
+            let assignment = opening.begun_again(assignment);
             let admitted = self.admit(&opening, assignment)?;
             let (message, domain) = (&admitted.message, &opening.domain);
             let worker = match domain {

@@ -121,8 +121,7 @@ impl Session {
                 isolated,
                 resume_ms,
                 keep_ms: resume_ms,
-                restart_ms: 0,
-                reexecute: false,
+                ..OpenSessionRequest::default()
             };
             node.open_session(request).await
         })?

@@ -20,6 +20,7 @@ mod loss;
 mod network_cut;
 mod observers;
 mod probing;
+mod reopened;
 mod samples;
 mod sandboxed_drivers;
 mod secret;

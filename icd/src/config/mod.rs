@@ -50,7 +50,7 @@ pub use security::{FILE_VARIABLES, TlsSettings};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as UnknownName;
-pub use survival::Survival;
+pub use survival::{Hold, Survival};
 
 /// Maximum number of addresses of one server.
 pub const MOST_ADDRESSES: usize = 8;

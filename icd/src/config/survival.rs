@@ -44,6 +44,27 @@ pub struct Survival {
     /// Time from one checkpoint to the next; `None`: chosen by `mtbf`.
     #[serde(deserialize_with = "some_time")]
     pub interval: Option<Duration>,
+    /// Who holds checkpoints.
+    pub hold: Hold,
+}
+
+/// Who holds checkpoints. The client does not yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// The daemon of the session, in memory that outlives the session's process.
+    #[default]
+    Node,
+}
+
+impl<'de> Deserialize<'de> for Hold {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hold, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "node" => Ok(Hold::Node),
+            other => Err(serde::de::Error::custom(format!(
+                "`hold` = `{other}` is not possible: only the node holds checkpoints; expected `node`, or no `hold`"
+            ))),
+        }
+    }
 }
 
 impl Default for Survival {
@@ -53,6 +74,7 @@ impl Default for Survival {
             log: 1 << 30,
             mtbf: Duration::from_secs(24 * 3600),
             interval: None,
+            hold: Hold::default(),
         }
     }
 }
@@ -129,6 +151,12 @@ mod tests {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert!(read("interval = \"1s\"").is_ok());
+        assert!(read("hold = \"node\"").is_ok());
+        let client = read("hold = \"client\"").unwrap_err().to_string();
+        assert!(
+            client.contains("only the node holds checkpoints"),
+            "{client}"
+        );
         let short = read("interval = \"999ms\"").unwrap_err().to_string();
         assert!(short.contains("invalid interval of 999ms"), "{short}");
     }

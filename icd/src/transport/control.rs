@@ -180,6 +180,20 @@ pub(super) fn unreached(server: &ServerSettings, errors: &[NotConnected]) -> Str
     reasons.collect::<Vec<_>>().join("; ")
 }
 
+/// Why a session was not opened again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotReopened {
+    /// The node has not answered, or another one has. Another attempt may help.
+    #[error("the session was not opened again: {0}")]
+    NotReached(WireError),
+    /// The node has answered. Another attempt may help.
+    #[error("the session was not opened again: {0}")]
+    ForNow(WireError),
+    /// No further attempt helps.
+    #[error("the session was not opened again: {0}")]
+    ForGood(WireError),
+}
+
 impl Supervisor {
     /// Connects; as [`Reached::at`].
     pub(super) async fn reach(
@@ -257,17 +271,7 @@ impl Supervisor {
         credential: Bytes,
         server: &ServerSettings,
     ) -> Result<OpenSessionReply, WireError> {
-        let request = OpenSessionRequest {
-            wire_version: u32::from(WireVersion::CURRENT.number()),
-            inventory_generation: generation,
-            client: Some(this_process()),
-            credential: credential.clone(),
-            isolated: server.isolated,
-            resume_ms: milliseconds(server.resume()),
-            keep_ms: milliseconds(server.keep()),
-            restart_ms: milliseconds(server.restart()),
-            reexecute: server.survival.reexecute,
-        };
+        let request = opening(generation, &credential, server);
         let request = self.credentials.request(request);
         let reply = self.client.open_session(request).await;
         let reply = reply
@@ -278,6 +282,33 @@ impl Supervisor {
             self.end_away(ended, credential).await;
         }
         Ok(reply)
+    }
+
+    /// Opens a session again that was lost with its node.
+    pub(super) async fn open_again(
+        &mut self,
+        generation: u64,
+        credential: &Bytes,
+        server: &ServerSettings,
+        (session, secret): (SessionId, &SessionSecret),
+    ) -> Result<OpenSessionReply, NotReopened> {
+        let request = OpenSessionRequest {
+            session_id: Bytes::copy_from_slice(&session.0),
+            session_secret: Bytes::copy_from_slice(&secret.0),
+            ..opening(generation, credential, server)
+        };
+        let request = self.credentials.request(request);
+        let reply = self.client.open_session(request).await;
+        let reply = reply.map_err(|status| {
+            let error = self.caller.explain(&status);
+            match status.code() {
+                Code::Unavailable | Code::ResourceExhausted | Code::AlreadyExists => {
+                    NotReopened::ForNow(error)
+                }
+                _ => NotReopened::ForGood(error),
+            }
+        })?;
+        Ok(reply.into_inner())
     }
 
     // Ends sessions of this host's processes that have ended, so that nothing of them stays in the way.
@@ -318,6 +349,22 @@ impl Supervisor {
             address: self.caller.address.clone(),
             reason,
         }
+    }
+}
+
+// What a client asks of a session.
+fn opening(generation: u64, credential: &Bytes, server: &ServerSettings) -> OpenSessionRequest {
+    OpenSessionRequest {
+        wire_version: u32::from(WireVersion::CURRENT.number()),
+        inventory_generation: generation,
+        client: Some(this_process()),
+        credential: credential.clone(),
+        isolated: server.isolated,
+        resume_ms: milliseconds(server.resume()),
+        keep_ms: milliseconds(server.keep()),
+        restart_ms: milliseconds(server.restart()),
+        reexecute: server.survival.reexecute,
+        ..OpenSessionRequest::default()
     }
 }
 

@@ -29,6 +29,8 @@ use super::socket::Dialer;
 use super::{figures, speeds};
 use crate::config::ServerSettings;
 
+mod reopening;
+
 /// Time limit for everything that opening a session takes, unless the node's `answer_limit` is longer.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
 

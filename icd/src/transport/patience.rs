@@ -47,6 +47,22 @@ impl Patience {
         }
     }
 
+    /// What is left after this time.
+    pub(super) fn after(mut self, spent: Duration) -> Patience {
+        self.left = self.left.saturating_sub(spent);
+        self
+    }
+
+    /// Waits for `limit` from now on, unless more is left.
+    pub(super) fn extend(&mut self, limit: Duration) {
+        if self.left < limit {
+            *self = Patience {
+                positions: self.positions,
+                ..Patience::new(limit)
+            };
+        }
+    }
+
     /// Handles another break, of a connection that lasted for `lasted`. Starts anew if the connection was of use.
     /// Returns whether a pause must come before the first attempt, because it was not.
     pub(super) fn begin(&mut self, lasted: Duration, positions: Positions) -> bool {
@@ -115,6 +131,18 @@ mod tests {
         patience.count(pause, Duration::from_secs(3600));
         assert_eq!(patience.left, AFTER_WAKING);
         assert_eq!(patience.pause(), Some(PAUSES.0));
+    }
+
+    #[test]
+    fn more_time_is_given_and_never_taken() {
+        let [short, long] = [5, 60].map(Duration::from_secs);
+        let mut patience = Patience::new(long);
+        patience.extend(short);
+        assert_eq!(patience, Patience::new(long));
+        let mut patience = Patience::new(short);
+        patience.extend(long);
+        assert_eq!(patience, Patience::new(long));
+        assert_eq!(patience.after(long).left, Duration::ZERO);
     }
 
     #[test]

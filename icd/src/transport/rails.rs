@@ -7,6 +7,7 @@
 
 use std::time::Instant;
 
+use causeway_security::Fingerprint;
 use parking_lot::Mutex;
 
 use super::dealing::Dealing;
@@ -38,6 +39,8 @@ struct RailsState {
     moved: Option<ServerSettings>,
     /// Number of moves.
     moves: u64,
+    /// Fingerprint of the session's certificate, if it has one, since it was opened again.
+    fingerprint: Option<Option<Fingerprint>>,
     /// Whether no address of that server has answered yet.
     is_unproven: bool,
     /// Whether the move is news to the thread that dials.
@@ -59,6 +62,7 @@ impl Rails {
                 addresses,
                 moved: None,
                 moves: reached.moves,
+                fingerprint: None,
                 is_unproven: false,
                 is_news: false,
                 dealing,
@@ -83,6 +87,16 @@ impl Rails {
     /// The server to which the session has moved.
     pub(super) fn moved(&self) -> Option<ServerSettings> {
         self.state.lock().moved.clone()
+    }
+
+    /// Replaces the session's certificate, because it was opened again.
+    pub(super) fn set_fingerprint(&self, fingerprint: Option<Fingerprint>) {
+        self.state.lock().fingerprint = Some(fingerprint);
+    }
+
+    /// Fingerprint of the session's certificate, if it has one, since it was opened again; `None`: it was not.
+    pub(super) fn fingerprint(&self) -> Option<Option<Fingerprint>> {
+        self.state.lock().fingerprint
     }
 
     /// How often the session has moved.

@@ -13,6 +13,7 @@ use causeway_proto::preamble::{ClientWord, Purpose};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
 
+pub(super) use self::recovery::Recovery;
 use super::bulk::Owner;
 use super::clock;
 use super::control;
@@ -25,6 +26,8 @@ use super::report::Reported;
 use super::socket::{Dialer, Fault, NotOpened};
 use super::stops::Stops;
 use crate::config::ServerSettings;
+
+mod recovery;
 
 /// A session that is away for longer is reported in the log.
 const REPORTED: Duration = Duration::from_secs(1);
@@ -46,6 +49,8 @@ pub(super) struct Redialer {
     pub(super) patience: Patience,
     /// How long the program waits for a daemon that is started anew.
     pub(super) restart: Duration,
+    /// What was done since the last break.
+    pub(super) recovery: Recovery,
     /// When the connections were opened.
     pub(super) opened: Instant,
     /// The session's node, which learns where the session may have moved.
@@ -140,6 +145,7 @@ impl Round {
 impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
     pub(super) fn resume(&mut self, core: &Arc<Core>, stops: &mut Stops) -> Option<Arc<Line>> {
+        self.recovery.begin(self.opened.elapsed());
         let must_pause = (self.patience).begin(self.opened.elapsed(), core.positions());
         let (mut patience, mut round) = (self.patience, Round::default());
         let may_restart = core.may_restart();
@@ -160,25 +166,33 @@ impl Redialer {
             let mut planned = patience.attempt();
             let attempt = self.attempt(core, &mut round, &patience, &mut planned);
             stops.look(clock::since_boot(), planned);
+            let taken = begun.elapsed();
             let last = match attempt {
                 // The session may also have failed during the attempt.
                 _ if core.is_failed() => return None,
                 Ok((line, again)) => {
                     // Another daemon's session begins with all of its time.
-                    if !may_restart {
-                        self.patience = patience;
+                    if !may_restart && !self.recovery.is_anew() {
+                        self.patience = match self.recovery.is_longer() {
+                            // This one was there all the time.
+                            true => self.patience.after(broken.since.elapsed()),
+                            false => patience,
+                        };
                     }
                     self.opened = Instant::now();
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
                 Err(Failed::ForNow(why)) => why,
-                Err(last) => {
-                    self.give_up(core, &broken, &last, stops);
-                    return None;
-                }
+                Err(last) => match self.recover(core, last, &mut patience, stops) {
+                    Ok(why) => why,
+                    Err(last) => {
+                        self.give_up(core, &broken, &last, stops);
+                        return None;
+                    }
+                },
             };
-            patience.count(planned, begun.elapsed());
+            patience.count(planned, taken);
             // The session may be parked because its lease moves to another node.
             if let Some(node) = self.node.upgrade() {
                 if may_restart {
@@ -191,7 +205,8 @@ impl Redialer {
                 is_reported = true;
                 self.report_away(core, &broken, &last);
             }
-            if round.goes_on() && patience.has_time() {
+            let goes_on = round.goes_on() || self.recovery.has_just_opened();
+            if goes_on && patience.has_time() {
                 continue;
             }
             if !self.pause(core, &mut patience, stops, &last) {

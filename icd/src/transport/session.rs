@@ -31,7 +31,7 @@ use super::heartbeat::{self, Rhythm};
 use super::node::Node;
 use super::patience::Patience;
 use super::reader::{self, CommandReader};
-use super::reconnect::Redialer;
+use super::reconnect::{Recovery, Redialer};
 use super::retry::Retry;
 use super::socket::Dialer;
 use super::wait::Change;
@@ -127,6 +127,7 @@ impl Session {
             commands: purpose,
             patience: Patience::new(granted.resume),
             restart: granted.restart,
+            recovery: Recovery::default(),
             opened: Instant::now(),
             node,
         });

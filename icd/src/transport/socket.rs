@@ -275,7 +275,7 @@ impl Dialer {
             .map_err(|error| self.unreachable(&error))?;
         let line = Line::Clear(stream);
         let preamble = self.introduce(&line, purpose, lane, deadline)?;
-        let line = match self.fingerprint {
+        let line = match self.rails.fingerprint().unwrap_or(self.fingerprint) {
             Some(fingerprint) => self.secure(line, fingerprint, deadline)?,
             None => line,
         };

@@ -8,6 +8,7 @@ mod frames;
 mod breaks;
 mod clocks;
 mod kept_bandwidth;
+mod outlived;
 mod poor;
 mod rails;
 mod rails_cut;

@@ -54,33 +54,36 @@ fn replace_worker(daemon: &Daemon, server: cl_server_WWU) {
 }
 
 /// A buffer of one number, to which launches add.
-struct Sum {
-    cl: Fixture,
+pub(crate) struct Sum {
+    pub(crate) cl: Fixture,
     add: cl_kernel,
-    buffer: cl_mem,
+    pub(crate) buffer: cl_mem,
 }
 
 impl Sum {
-    fn on(device: cl_device_id) -> Sum {
+    pub(crate) fn on(device: cl_device_id) -> Sum {
         let cl = Fixture::on(device);
         let add = kernel(built(&cl, SOURCE, ""), "fake_add_u32");
         let buffer = cl.buffer_of(&[0; 4]);
         Sum { cl, add, buffer }
     }
 
-    fn add(&self, more: u32) {
+    pub(crate) fn add(&self, more: u32) {
         assert_eq!(set(self.add, 0, &self.buffer), CL_SUCCESS);
         assert_eq!(set(self.add, 1, &more), CL_SUCCESS);
         assert_eq!(launch(self.cl.queue, self.add, 1), CL_SUCCESS);
     }
 
-    fn check(&self, sum: u32) {
+    pub(crate) fn check(&self, sum: u32) {
         assert_eq!(self.cl.read(self.buffer, 0, 4), sum.to_ne_bytes());
     }
 }
 
 /// Calls a function of the library that may wait for ever.
-fn within<T: Send + 'static>(limit: Duration, call: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn within<T: Send + 'static>(
+    limit: Duration,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> T {
     let (sender, done) = mpsc::channel();
     std::thread::spawn(move || sender.send(call()));
     done.recv_timeout(limit).expect("the library answers")

@@ -331,6 +331,12 @@ pub struct OpenSessionRequest {
     /// the client executes its commands again if the session's worker dies
     #[prost(bool, tag = "9")]
     pub reexecute: bool,
+    /// Empty, or the id (16 bytes) and secret (32 bytes) of a session that was lost with its node. The client executes all of
+    /// its commands again here.
+    #[prost(bytes = "bytes", tag = "10")]
+    pub session_id: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "11")]
+    pub session_secret: ::prost::bytes::Bytes,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

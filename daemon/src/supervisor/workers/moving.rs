@@ -125,6 +125,15 @@ impl Moving {
         self.parked.get(&id)?.place().map(Place::opened)
     }
 
+    /// Forgets a session that has left. Returns false if it is still parked here.
+    pub(super) fn forget_left(&mut self, id: &SessionId) -> bool {
+        let has_left = |of: &ParkedHere| matches!(of.stage, Stage::Left);
+        if self.parked.get(id).is_some_and(has_left) {
+            self.parked.remove(id);
+        }
+        !self.parked.contains_key(id)
+    }
+
     /// The sessions of a lease that are parked here.
     fn of_lease(&self, lease: LeaseId) -> impl Iterator<Item = SessionId> + '_ {
         let is_its = move |of: &ParkedHere| of.place().is_some_and(|place| place.lease() == lease);

@@ -97,6 +97,11 @@ impl Parked {
         }
     }
 
+    /// Whether a daemon before has parked this session.
+    pub(super) fn has(&self, id: &SessionId) -> bool {
+        self.sessions.contains_key(id)
+    }
+
     /// Finds the session that a connection names.
     fn find(&self, preamble: &Introduction) -> Option<SessionId> {
         let mut ids = self.sessions.keys();
@@ -323,6 +328,7 @@ impl Workers {
             domain: None,
             claim: None,
             checkpoint: None,
+            again: None,
             begun: None,
         };
         let admitted = self.admit(&opening, assignment)?;

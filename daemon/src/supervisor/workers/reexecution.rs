@@ -60,6 +60,16 @@ impl Checkpoint {
         }
     }
 
+    /// Where the session's next worker begins.
+    pub(super) fn restores(&self) -> Restores {
+        self.restores
+    }
+
+    /// Whether the session's next worker begins with nothing.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.contents.is_none() && self.restores == Checkpoint::nothing().restores
+    }
+
     /// Charges the session's user for checkpoints of `most` bytes. Without room for them, the session has none. Returns
     /// how many bytes one may have.
     pub(super) fn charge(&mut self, holdings: &Holdings, owner: &Owner, most: u64) -> u64 {

@@ -159,6 +159,11 @@ impl Core {
         again.filter(|again| again.ended.get().is_none())
     }
 
+    /// Whether the commands can be executed again from the first one on, by any worker with equal devices.
+    pub(in crate::transport) fn begins_anywhere(&self) -> bool {
+        self.again().is_some() && self.outbox.last_cut() == 0
+    }
+
     /// Looks at a command that is about to be appended.
     pub(super) fn look_at(&self, kind: Option<&Kind>) {
         if self.again().is_some()

@@ -1,0 +1,105 @@
+//! Opens a session again that was lost with its node's daemon, at the next daemon.
+//!
+//! Invariant: the session keeps its id and secret. Only the node that the devices are of opens it, and only with the same
+//! devices.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use causeway_proto::control::{Inventory, OpenSessionReply};
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::status::WireError;
+use causeway_security::Fingerprint;
+
+use super::{Node, OPEN_LIMIT};
+use crate::transport::control::{self, NotReopened, Supervisor};
+
+impl Node {
+    /// Opens the session again if it `is_wanted` still; takes twice the time at most in which a session opens. Returns the
+    /// fingerprint of its new certificate, if its connections use TLS.
+    ///
+    /// # Errors
+    /// [`NotReopened`]. The session may be open, if only the answer was lost; then another attempt gets it.
+    pub(in crate::transport) fn reopen(
+        &self,
+        session: SessionId,
+        secret: &SessionSecret,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Option<Fingerprint>, NotReopened> {
+        let inventory = self.ask_inventory().map_err(NotReopened::NotReached)?;
+        if !self.is(&inventory.node_uuid) {
+            let why = self.unreachable("another node answers at its address");
+            return Err(NotReopened::NotReached(why));
+        }
+        if !self.has_same_devices(&inventory) {
+            let why = self.unreachable("the node's devices have changed");
+            return Err(NotReopened::ForGood(why));
+        }
+        if !is_wanted() {
+            let why = self.unreachable("the program has ended the session");
+            return Err(NotReopened::ForGood(why));
+        }
+        let (reply, is_secured) = self.ask_again(inventory.generation, session, secret.clone())?;
+        let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256);
+        let is_it = reply.session_id == session.0[..] && reply.reexecutes;
+        match is_it && fingerprint.is_some() == is_secured {
+            true => Ok(fingerprint),
+            false => Err(NotReopened::ForGood(
+                self.unreachable("the node has opened another session instead"),
+            )),
+        }
+    }
+
+    /// Whether the node's devices are those of a lease.
+    pub(in crate::transport) fn is_leased(&self) -> bool {
+        self.loss.get().is_some()
+    }
+
+    // The node may also have been found at another address.
+    fn has_same_devices(&self, inventory: &Inventory) -> bool {
+        let inventory = Arc::new(inventory.clone());
+        let is_known = (self.inventory()).is_some_and(|of| of.generation == inventory.generation);
+        is_known || self.changed.get().is_some_and(|same| same(&inventory))
+    }
+
+    fn ask_inventory(&self) -> Result<Inventory, WireError> {
+        let (server, credential) = (self.present(), self.credential.lock().clone());
+        let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
+        let asked = control::converse(move || async move {
+            let ask = async {
+                let mut supervisor = Supervisor::reach(&server, OPEN_LIMIT, rail).await?;
+                supervisor.inventory(credential).await
+            };
+            control::within(limit, &server.address, ask).await
+        });
+        asked.unwrap_or_else(|error| Err(self.unreachable(&error.to_string())))
+    }
+
+    fn ask_again(
+        &self,
+        generation: u64,
+        session: SessionId,
+        secret: SessionSecret,
+    ) -> Result<(OpenSessionReply, bool), NotReopened> {
+        let (server, credential) = (self.present(), self.credential.lock().clone());
+        let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
+        let asked = control::converse(move || async move {
+            let ask = async {
+                let mut supervisor = match Supervisor::reach(&server, OPEN_LIMIT, rail).await {
+                    Ok(supervisor) => supervisor,
+                    Err(error) => return Ok(Err(NotReopened::NotReached(error))),
+                };
+                let of = (session, &secret);
+                let is_secured = supervisor.caller.is_secured;
+                let opened = supervisor.open_again(generation, &credential, &server, of);
+                Ok(opened.await.map(|reply| (reply, is_secured)))
+            };
+            let within = control::within(limit, &server.address, ask).await;
+            within.unwrap_or_else(|error| Err(NotReopened::NotReached(error)))
+        });
+        asked.unwrap_or_else(|error| {
+            let error = self.unreachable(&error.to_string());
+            Err(NotReopened::NotReached(error))
+        })
+    }
+}

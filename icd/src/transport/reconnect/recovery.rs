@@ -1,0 +1,128 @@
+//! Recovers a session whose daemon is lost, if its commands can be executed again from the first one on.
+//!
+//! The session is opened again at its node's next daemon. A broken connection alone changes nothing. The program waits for
+//! longer than the node keeps the session only if the session is known to be lost: the node's daemon does not know it, or
+//! nothing listens where it was. Invariants: sessions of leases, and those that a daemon has ended, stay lost. After
+//! [`HASTY`] sessions that ended at once, none is opened again.
+
+use std::time::{Duration, Instant};
+
+use super::{Core, Failed, Patience, Redialer, Stops, clock};
+use crate::transport::control::NotReopened;
+
+/// Number of sessions in a row that may end at once.
+const HASTY: u32 = 8;
+/// A session that has lasted for so long has not ended at once.
+const LASTING: Duration = Duration::from_secs(1);
+
+/// What was done to recover the session.
+#[derive(Debug, Default)]
+pub(in crate::transport) struct Recovery {
+    /// Whether the program waits for as long as for a daemon that is started anew.
+    is_longer: bool,
+    /// Whether the session was opened again.
+    is_anew: bool,
+    /// Whether the session was opened again, and not tried since.
+    has_just_opened: bool,
+    /// How often the session was opened again since it has lasted for a while.
+    opened: u32,
+}
+
+impl Recovery {
+    /// Handles a break of connections that have lasted for this time.
+    pub(super) fn begin(&mut self, lasted: Duration) {
+        (self.is_longer, self.is_anew, self.has_just_opened) = (false, false, false);
+        if lasted >= LASTING {
+            self.opened = 0;
+        }
+    }
+
+    /// Whether the program waits for another session than the one that it had.
+    pub(super) fn is_longer(&self) -> bool {
+        self.is_longer
+    }
+
+    /// Whether the session was opened again since the last call, so that the next attempt needs no pause.
+    pub(super) fn has_just_opened(&mut self) -> bool {
+        std::mem::take(&mut self.has_just_opened)
+    }
+
+    /// Whether the session was opened again.
+    pub(super) fn is_anew(&self) -> bool {
+        self.is_anew
+    }
+}
+
+impl Redialer {
+    /// Whether the session can be opened again.
+    pub(super) fn may_reopen(&self, core: &Core) -> bool {
+        let waits = !self.server.restart().is_zero() && self.recovery.opened < HASTY;
+        // A lease ends with its node's daemon.
+        let is_leased = || self.node.upgrade().is_none_or(|node| node.is_leased());
+        waits && core.begins_anywhere() && !is_leased()
+    }
+
+    /// Handles a final failure. Returns why the session has no connection yet, or the failure if it is final.
+    pub(super) fn recover(
+        &mut self,
+        core: &Core,
+        last: Failed,
+        patience: &mut Patience,
+        stops: &mut Stops,
+    ) -> Result<String, Failed> {
+        if !self.may_reopen(core) {
+            return Err(last);
+        }
+        match last {
+            Failed::Unknown(why) => {
+                let begun = Instant::now();
+                let reopened = self.reopen(core, why, patience);
+                let spent = begun.elapsed();
+                // This step has its own limits, and is no time in which the process was stopped.
+                patience.count(spent, spent);
+                stops.look(clock::since_boot(), spent);
+                reopened
+            }
+            Failed::NoDaemon(why) => {
+                self.wait_longer(patience);
+                Ok(why)
+            }
+            last => Err(last),
+        }
+    }
+
+    fn reopen(
+        &mut self,
+        core: &Core,
+        why: String,
+        patience: &mut Patience,
+    ) -> Result<String, Failed> {
+        let Some(node) = self.node.upgrade() else {
+            return Err(Failed::Unknown(why));
+        };
+        let is_wanted = || !core.is_failed();
+        let reopened = node.reopen(self.dialer.session, &self.dialer.secret, is_wanted);
+        match reopened {
+            // Perhaps this is not the node that had the session.
+            Err(NotReopened::NotReached(_)) => {}
+            _ => self.wait_longer(patience),
+        }
+        match reopened {
+            Ok(fingerprint) => {
+                self.dialer.rails.set_fingerprint(fingerprint);
+                self.recovery.opened += 1;
+                (self.recovery.is_anew, self.recovery.has_just_opened) = (true, true);
+                Ok("the session was opened again".to_owned())
+            }
+            Err(not @ (NotReopened::NotReached(_) | NotReopened::ForNow(_))) => Ok(not.to_string()),
+            Err(not @ NotReopened::ForGood(_)) => Err(Failed::ForGood(not.to_string())),
+        }
+    }
+
+    fn wait_longer(&mut self, patience: &mut Patience) {
+        if !self.recovery.is_longer {
+            self.recovery.is_longer = true;
+            patience.extend(self.server.restart());
+        }
+    }
+}

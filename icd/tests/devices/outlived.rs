@@ -1,0 +1,117 @@
+//! Tests of sessions whose daemon is killed, and which are opened again at its next start.
+
+use std::ptr::{null, null_mut};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use causeway_cutter::{Forwarder, Target};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::frames::servers::*;
+use crate::replaced::{Sum, within};
+
+/// A daemon is waited for longer than a connection. A checkpoint would be lost with its daemon.
+const SETTINGS: &str = "resume = \"2s\"\nrestart = \"15s\"\n[[server]]\naddress = \"127.0.0.1:1\"\n\
+    [survival]\nreexecute = true\ninterval = \"24h\"\n";
+
+/// The tests share the process's settings, so they take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    static CONFIGURED: Once = Once::new();
+    let turn = TURN.lock();
+    CONFIGURED.call_once(|| {
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        let file = format!("{folder}/outlived-{}.toml", std::process::id());
+        std::fs::write(&file, SETTINGS).expect("written");
+        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
+        unsafe {
+            std::env::remove_var("CAUSEWAY_SERVERS");
+            std::env::set_var("CAUSEWAY_CONFIG", file);
+        }
+    });
+    turn
+}
+
+/// A sum whose session has no checkpoint yet, on the only device of a daemon.
+fn begun(daemon: &Daemon) -> Sum {
+    let server = connect(&daemon.address.to_string()).expect("a server");
+    let sum = Sum::on(devices_of(server)[0]);
+    sum.add(3);
+    sum.check(3);
+    sum
+}
+
+/// Reads a sum whose session is lost. Returns how long that took.
+fn lost(sum: Sum) -> Duration {
+    let begun = Instant::now();
+    let handles = [sum.cl.queue, sum.buffer].map(|of| of as usize);
+    std::mem::forget(sum);
+    let code = within(Duration::from_secs(30), move || {
+        let [queue, buffer] = handles.map(std::ptr::with_exposed_provenance_mut);
+        let mut read = [0u8; 4];
+        let to = read.as_mut_ptr().cast();
+        code!(clEnqueueReadBuffer(
+            queue,
+            buffer,
+            CL_TRUE,
+            0,
+            4,
+            to,
+            0,
+            null(),
+            null_mut()
+        ))
+    });
+    assert_ne!(code, CL_SUCCESS);
+    begun.elapsed()
+}
+
+#[test]
+fn a_session_without_a_checkpoint_outlives_its_daemons() {
+    own_process!();
+    let _turn = turn();
+    let mut daemon = Daemon::start("devices = 1");
+    let sum = begun(&daemon);
+    for more in 1..4 {
+        sum.add(more);
+        daemon.crash();
+        sum.add(1);
+        daemon.start_again(&[]);
+    }
+    sum.check(3 + 6 + 3);
+}
+
+#[test]
+fn a_session_is_opened_again_on_the_same_devices_only() {
+    own_process!();
+    let _turn = turn();
+    // ---- another node at the same address
+    let daemon = Daemon::start("devices = 1");
+    let sum = begun(&daemon);
+    let address = daemon.kill();
+    let _other = Daemon::start_at(&address, "devices = 1");
+    // Nothing has listened there for a while, so the program waits for `restart`.
+    assert!(lost(sum) < Duration::from_secs(20));
+    // ---- the same node with other devices
+    let mut daemon = Daemon::start("[[device]]\nname = \"A\"");
+    let sum = begun(&daemon);
+    daemon.crash();
+    crate::frames::fake_driver::put(daemon.state(), "[[device]]\nname = \"B\"");
+    daemon.start_again(&[]);
+    lost(sum);
+}
+
+#[test]
+fn a_break_is_waited_for_no_longer_than_without_execution_again() {
+    own_process!();
+    let _turn = turn();
+    let daemon = Daemon::start("devices = 1");
+    let way = Forwarder::start(Some(Target::Tcp(daemon.address))).expect("a forwarder");
+    let server = connect(&way.address().to_string()).expect("a server");
+    let sum = Sum::on(devices_of(server)[0]);
+    sum.add(3);
+    sum.check(3);
+    way.close();
+    let took = lost(sum);
+    assert!(took < Duration::from_secs(12), "{took:?}");
+}
