@@ -15,7 +15,7 @@ use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
 use causeway_proto::region::Region;
 
-use crate::frames::fake_node::bulk::{Bulk, EVENT, memory_is, say, wait_for};
+use crate::frames::fake_node::bulk::{Bulk, EVENT, memory_is, pattern, say, wait_for};
 use crate::frames::fake_node::upper::{Upper, completed};
 use crate::frames::fake_node::{FakeNode, FakeWorker, Faults};
 
@@ -197,5 +197,53 @@ fn an_acknowledgement_of_a_dead_workers_lane_goes_to_no_other_worker() {
     say(&mut lane, bulk::Kind::Credit, u64::MAX);
     let first = header_of(&mut lane);
     assert_eq!((first.kind, first.transfer), (bulk::Kind::Data, EVENT));
+    assert!(bulk.session.is_lost().is_none());
+}
+
+/// Lets another worker take the place of the present one.
+fn next_worker(fake: &FakeNode, worker: FakeWorker, incarnation: u64) -> FakeWorker {
+    fake.set_position(WANTS_RECORD | REEXECUTES);
+    fake.set_incarnation(incarnation);
+    worker.die();
+    let mut worker = fake.worker();
+    assert_eq!(worker.receive().recorded(), Recorded::Last);
+    worker
+}
+
+fn survives() -> Faults {
+    Faults {
+        resume_ms: 60_000,
+        reexecutes: true,
+        ..Faults::default()
+    }
+}
+
+#[test]
+fn a_write_during_which_the_worker_dies_comes_whole_from_memory_and_then_from_the_log() {
+    const LENGTH: usize = 8 * BULK_CHUNK + 5;
+    let mut bulk = Bulk::new(survives());
+    let written = pattern(LENGTH);
+    let mut memory = written.clone();
+    let program = memory.as_mut_ptr();
+    let region = Region::linear(0, LENGTH as u64).unwrap();
+    // SAFETY: the test keeps the memory longer than the session sends bytes of it.
+    let source = unsafe { HostRegion::new(program, region) };
+    let keep = Arc::new(());
+    bulk.session.upload(EVENT, source, keep, None).unwrap();
+    let [mut lane, _other] = bulk.lanes();
+    say(&mut lane, bulk::Kind::Credit, u64::MAX);
+    // The lanes copy and send. The node reads one header only, so the sockets are soon full.
+    lane.read_exact(&mut [0; HEADER]).unwrap();
+    for incarnation in 2..=3 {
+        bulk.worker = next_worker(&bulk.fake, bulk.worker, incarnation);
+        let (mut lanes, arrivals) = bulk.lanes_read();
+        say(&mut lanes[0], bulk::Kind::Credit, u64::MAX);
+        let mut got = vec![0; LENGTH];
+        arrivals.fill(&mut got, LENGTH);
+        assert!(got == written, "worker {incarnation}");
+        // The second worker has all bytes, so a read may overwrite them before the write's end is reported.
+        // SAFETY: no lane reads the memory now, because all bytes have left.
+        unsafe { program.write_bytes(0xee, LENGTH) };
+    }
     assert!(bulk.session.is_lost().is_none());
 }
