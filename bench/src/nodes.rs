@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
 
+use crate::process::{children, kill};
 use crate::setup::{Build, Process, set_vendors};
 
 /// The drivers of a node.
@@ -164,6 +165,16 @@ impl Nodes {
         Ok(())
     }
 
+    /// Kills the processes of a node's sessions. Its daemon goes on. Returns whether there were any.
+    pub(crate) fn kill_sessions(&self, node: usize) -> io::Result<bool> {
+        let Some(daemon) = &self.daemons[node].process else {
+            return Ok(false);
+        };
+        let sessions = children(daemon.id())?;
+        sessions.iter().try_for_each(|session| kill(*session))?;
+        Ok(!sessions.is_empty())
+    }
+
     /// The addresses of the first `count` nodes.
     pub(crate) fn addresses(&self, count: usize) -> impl Iterator<Item = &str> {
         let daemons = self.daemons[..count].iter();
@@ -186,6 +197,15 @@ impl Nodes {
         let servers: Vec<&str> = self.addresses(count).collect();
         command.env("CAUSEWAY_SERVERS", servers.join(","));
         Ok(command)
+    }
+
+    /// A command for another program, through Causeway over the first `count` nodes.
+    pub(crate) fn through(&self, program: &Path, count: usize) -> Command {
+        let mut command = Command::new(program);
+        set_vendors(&mut command, self.client.as_deref());
+        let servers: Vec<&str> = self.addresses(count).collect();
+        command.env("CAUSEWAY_SERVERS", servers.join(","));
+        command
     }
 
     /// A command for this program in another role, on `count` devices of the drivers themselves.

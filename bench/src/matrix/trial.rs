@@ -4,6 +4,7 @@
 //! checkpoint. Invariant: a program that ends for another reason is an error; a result that is not right is one too.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
@@ -16,6 +17,7 @@ use super::mpi::Mpi;
 use super::progress::Progress;
 use super::schedule::{Failure, Schedule};
 use super::state::State;
+use crate::experiment::median;
 use crate::nodes::Nodes;
 use crate::process;
 use crate::setup::{Next, Process};
@@ -24,6 +26,9 @@ type Error = Box<dyn std::error::Error>;
 
 /// A failure that meets a program which is starting waits for so long, again and again.
 const LATER: Duration = Duration::from_millis(10);
+
+/// The shortest time between two checkpoints of the library, in milliseconds.
+const LEAST_INTERVAL: f64 = 1000.0;
 
 /// A program that computes the chain.
 #[derive(Clone, Copy)]
@@ -35,6 +40,8 @@ pub(super) enum Side<'a> {
     },
     /// By MPI, natively.
     Mpi(&'a Mpi),
+    /// A plain program, through Causeway, whose commands are executed again.
+    Plain,
 }
 
 /// How a run went. Times are in seconds.
@@ -48,7 +55,7 @@ pub(super) struct Outcome {
     pub(super) computation: f64,
     /// Each checkpoint, the result included.
     pub(super) checkpoints: Vec<f64>,
-    /// What each lost node cost the farm, in seconds of a worker.
+    /// What each lost node cost: the farm in seconds of a worker, the plain program in seconds.
     pub(super) losses: Vec<f64>,
     /// From each fatal failure until all devices were ready again.
     pub(super) recoveries: Vec<f64>,
@@ -82,7 +89,37 @@ struct Running {
     struck: Option<Instant>,
     /// MPI's ranks at that time. `mpirun` may end before they do.
     ranks: Vec<u32>,
+    products: Products,
     outcome: Outcome,
+}
+
+/// How long the products of the plain program took, and which ones lost a node.
+#[derive(Default)]
+struct Products {
+    seconds: Vec<f64>,
+    struck: Vec<usize>,
+}
+
+impl Products {
+    /// Notes that a node was lost during the present product.
+    fn strike(&mut self) {
+        self.struck.push(self.seconds.len());
+    }
+
+    /// What each lost node cost: what its product and the next one took beyond the others. The product may just have ended
+    /// when its node was lost.
+    fn losses(&self) -> Vec<f64> {
+        let places = self.struck.iter().flat_map(|place| [*place, *place + 1]);
+        let places: BTreeSet<usize> = places.collect();
+        let all = self.seconds.iter().enumerate();
+        let others = all.filter(|(place, _)| !places.contains(place));
+        let others: Vec<f64> = others.map(|(_, seconds)| *seconds).collect();
+        let usual = median(&others).unwrap_or_default();
+        let taken = places.iter().filter_map(|place| self.seconds.get(*place));
+        let beyond: f64 = taken.map(|seconds| seconds - usual).sum();
+        let each = (beyond / self.struck.len() as f64).max(0.0);
+        vec![each; self.struck.len()]
+    }
 }
 
 impl Trial<'_> {
@@ -109,6 +146,7 @@ impl Trial<'_> {
             is_up: false,
             struck: None,
             ranks: Vec::new(),
+            products: Products::default(),
             outcome: Outcome::default(),
         };
         let end = begin + self.limit;
@@ -118,8 +156,14 @@ impl Trial<'_> {
                 Next::Line(line) => {
                     if running.apply(Progress::parse(&line)?) {
                         running.process.wait()?;
+                        running.outcome.losses.extend(running.products.losses());
                         return Ok(running.outcome);
                     }
+                }
+                // The library executes no command again at which two nodes were lost.
+                Next::End(_) if self.has_lost_nodes(&running) => {
+                    running.fall();
+                    running.process = self.start()?;
                 }
                 Next::End(status) if running.struck.is_none() => {
                     return Err(self.ended(status).into());
@@ -179,13 +223,32 @@ impl Trial<'_> {
                     false
                 }
             },
+            // The same of the program. A node loses its session's process.
+            Side::Plain => match (failure.pick % (self.count as u64 + 1)) as usize {
+                0 => {
+                    running.process.signal(Signal::KILL)?;
+                    true
+                }
+                node => {
+                    if !self.nodes.kill_sessions(node - 1)? {
+                        return Ok(false);
+                    }
+                    running.products.strike();
+                    false
+                }
+            },
         };
         running.outcome.failures += 1;
         if fatal {
-            running.is_up = false;
-            running.struck = Some(Instant::now());
+            running.fall();
         }
         Ok(true)
+    }
+
+    /// Whether a plain program that has ended was not killed, and lost nodes since it was ready.
+    fn has_lost_nodes(&self, running: &Running) -> bool {
+        let is_plain = matches!(self.side, Side::Plain);
+        is_plain && running.is_up && !running.products.struck.is_empty()
     }
 
     fn start(&self) -> io::Result<Process> {
@@ -208,6 +271,7 @@ impl Trial<'_> {
                     &self.state(),
                 ));
             }
+            Side::Plain => return self.plain(),
             Side::Farm { grain } => grain,
         };
         let mut command = self.nodes.program("matrix-master", self.count)?;
@@ -219,6 +283,29 @@ impl Trial<'_> {
             .args(["--grain", &grain.to_string()])
             .args(["--servers", &servers.join(",")])
             .args(["--late", &chain.late.as_secs_f64().to_string()])
+            .args(["--interval", &self.interval.to_string()])
+            .arg("--state")
+            .arg(self.state());
+        Ok(command)
+    }
+
+    /// The plain program, with checkpoints of the library as far apart as its own.
+    fn plain(&self) -> io::Result<Command> {
+        let chain = self.chain;
+        let mut survival = "[survival]\nreexecute = true\n".to_owned();
+        if self.interval.is_finite() {
+            let milliseconds = (self.interval * 1000.0).max(LEAST_INTERVAL).ceil();
+            survival.push_str(&format!("interval = \"{milliseconds}ms\"\n"));
+        }
+        let config = self.nodes.scratch().join("survival.toml");
+        std::fs::write(&config, survival)?;
+        let mut command = self.nodes.program("matrix-plain", self.count)?;
+        command
+            .env("CAUSEWAY_CONFIG", config)
+            .args(["--size", &chain.size.to_string()])
+            .args(["--multiplications", &chain.multiplications.to_string()])
+            .args(["--seed", &chain.seed.to_string()])
+            .args(["--devices", &self.count.to_string()])
             .args(["--interval", &self.interval.to_string()])
             .arg("--state")
             .arg(self.state());
@@ -244,6 +331,12 @@ impl Trial<'_> {
 }
 
 impl Running {
+    /// Notes that the program has to be started again.
+    fn fall(&mut self) {
+        self.is_up = false;
+        self.struck = Some(Instant::now());
+    }
+
     /// Notes a line. Returns whether it is the last one.
     fn apply(&mut self, progress: Progress) -> bool {
         let outcome = &mut self.outcome;
@@ -256,6 +349,7 @@ impl Running {
                 }
             }
             Progress::Checkpoint { seconds } => outcome.checkpoints.push(seconds),
+            Progress::Product { seconds } => self.products.seconds.push(seconds),
             Progress::Lost { seconds } => outcome.losses.push(seconds),
             Progress::Done { seconds } => {
                 outcome.computation = seconds;
@@ -270,4 +364,23 @@ impl Running {
 fn pick<'a>(processes: &'a [u32], failure: &Failure) -> Option<&'a u32> {
     let place = failure.pick.checked_rem(processes.len() as u64)?;
     processes.get(place as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_node_costs_what_its_product_takes_longer() {
+        let mut products = Products::default();
+        assert!(products.losses().is_empty());
+        products.seconds.extend([1.0, 1.0, 1.0]);
+        products.strike();
+        products.seconds.extend([4.0, 1.0, 1.0]);
+        assert_eq!(products.losses(), [3.0]);
+        // The product had just ended: the next one took longer.
+        products.strike();
+        products.seconds.extend([1.0, 2.0, 1.0]);
+        assert_eq!(products.losses(), [2.0, 2.0]);
+    }
 }
