@@ -90,13 +90,13 @@ fn programs(options: &Options, nodes: &Nodes) -> io::Result<Vec<Whole>> {
     };
     let state = nodes.scratch().join("whole.state");
     let matrix = format!(
-        "matrix-plain --size 512 --multiplications 100 --seed 1 --devices 1 --interval inf --state {}",
+        "matrix-plain --size 256 --multiplications 50 --seed 1 --devices 1 --interval inf --state {}",
         state.display()
     );
     let mut programs = vec![
         (
             "Mandelbrot",
-            with_own("mandelbrot-program --width 2048 --height 1536 --iterations 2000"),
+            with_own("mandelbrot-program --width 1024 --height 768 --iterations 1000"),
         ),
         ("matrix chain", with_own(&matrix)),
         (

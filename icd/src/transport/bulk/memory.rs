@@ -88,7 +88,7 @@ impl HostRegion {
     /// The first `length` of bytes of the library's own. `None` if there are fewer, or more than a region can have.
     pub(in crate::transport) fn owned(mut bytes: Vec<u8>, length: u64) -> Option<HostRegion> {
         let region = Region::linear(0, length).ok()?;
-        (length <= bytes.len() as u64).then(|| HostRegion {
+        (length <= bytes.len() as u64).then_some(HostRegion {
             base: bytes.as_mut_ptr(),
             region,
             rows: None,
