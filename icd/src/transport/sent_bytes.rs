@@ -3,7 +3,7 @@
 //! Lanes copy bytes here just before they send them, each lane those of its chunk, at the same time. The lock of
 //! [`SentBytes`] is not held meanwhile. Not here: when bytes are sent again.
 //!
-//! Invariant: a write of which the worker may have all bytes [is whole](Copied::is_whole).
+//! Invariant: a write of which the worker may have all bytes [is whole](Copied::is_whole), until this is closed.
 #![forbid(unsafe_code)]
 
 use std::collections::hash_map::Entry;
@@ -20,7 +20,10 @@ use super::bulk::warm::WarmMemory;
 /// The bytes; see the module.
 pub(super) struct SentBytes {
     of: FxHashMap<EventId, Arc<Copied>>,
+    // Of all writes in `of`.
+    bytes: u64,
     memory: WarmMemory,
+    is_closed: bool,
 }
 
 /// The bytes of a write.
@@ -48,18 +51,35 @@ impl SentBytes {
     pub(super) fn new(limit: usize) -> SentBytes {
         SentBytes {
             of: FxHashMap::default(),
+            bytes: 0,
             memory: WarmMemory::new(limit),
+            is_closed: false,
         }
     }
 
-    /// Where to copy the bytes of a write with `length` bytes. `None` if there is no memory.
+    /// No bytes, and none will be kept.
+    pub(super) fn closed() -> SentBytes {
+        SentBytes {
+            is_closed: true,
+            ..SentBytes::new(0)
+        }
+    }
+
+    /// Where to copy the bytes of a write with `length` bytes. `None` if there is no memory, or if this is closed.
     pub(super) fn place(&mut self, event: EventId, length: u64) -> Option<Arc<Copied>> {
+        if self.is_closed {
+            return None;
+        }
         Some(match self.of.entry(event) {
             Entry::Occupied(copy) => Arc::clone(copy.get()),
-            Entry::Vacant(place) => Arc::clone(place.insert(Arc::new(Copied {
-                bytes: Arc::new(self.memory.take(length)?),
-                copied: AtomicU64::new(0),
-            }))),
+            Entry::Vacant(place) => {
+                let bytes = Arc::new(self.memory.take(length)?);
+                self.bytes += length;
+                Arc::clone(place.insert(Arc::new(Copied {
+                    bytes,
+                    copied: AtomicU64::new(0),
+                })))
+            }
         })
     }
 
@@ -69,9 +89,9 @@ impl SentBytes {
         Some(Arc::clone(&copy.bytes))
     }
 
-    /// Number of bytes that this takes.
+    /// Number of the writes' bytes. Their memory may be a little more.
     pub(super) fn bytes(&self) -> usize {
-        self.memory.used()
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
 
     /// Keeps these writes only.
@@ -85,12 +105,12 @@ impl SentBytes {
         self.keep_if(|_, copy| copy.is_whole());
     }
 
-    /// Frees memory that was not needed for long.
+    /// Frees memory that was not needed for some time.
     pub(super) fn look(&mut self, now: Duration) {
         self.memory.look(now);
     }
 
-    /// Memory that is to be freed. The caller drops it without locks.
+    /// Memory that is to be freed. The caller drops it without the lock of this.
     #[must_use]
     pub(super) fn freed(&mut self) -> Vec<Vec<u8>> {
         self.memory.freed()
@@ -99,6 +119,7 @@ impl SentBytes {
     fn keep_if(&mut self, keeps: impl Fn(EventId, &Copied) -> bool) {
         let gone = (self.of).extract_if(|event, copy| !keeps(*event, copy));
         for (_, copy) in gone {
+            self.bytes -= copy.bytes.length();
             // A lane may still copy.
             let bytes = match Arc::try_unwrap(copy) {
                 Ok(copy) => copy.bytes,
@@ -147,6 +168,25 @@ mod tests {
         assert!(sent.whole(EVENT).is_none());
         again.copy(&source, 0, 6000);
         assert_eq!(sent.whole(EVENT).unwrap().copy_out(), source.copy_out());
+    }
+
+    #[test]
+    fn bytes_are_counted_without_what_their_memory_is_larger() {
+        let mut sent = SentBytes::new(1 << 20);
+        let copy = sent.place(EVENT, LENGTH).unwrap();
+        assert!(copy.bytes.owned_length() > LENGTH as usize);
+        assert_eq!(sent.bytes(), LENGTH as usize);
+        sent.place(EVENT, LENGTH).unwrap();
+        assert_eq!(sent.bytes(), LENGTH as usize);
+        sent.keep(&|_| false);
+        assert_eq!(sent.bytes(), 0);
+    }
+
+    #[test]
+    fn what_a_lane_sends_behind_the_end_of_the_protection_is_not_kept() {
+        let mut sent = SentBytes::closed();
+        assert!(sent.place(EVENT, LENGTH).is_none());
+        assert_eq!(sent.bytes(), 0);
     }
 
     #[test]

@@ -30,17 +30,6 @@ impl PartDigest {
     }
 }
 
-/// The parts of `total` bytes: offset and length.
-pub(super) fn parts(total: u64) -> impl Iterator<Item = (u64, u64)> {
-    let offsets = (0..total).step_by(BULK_CHUNK);
-    offsets.map(move |offset| (offset, CHUNK.min(total - offset)))
-}
-
-/// The digest of all bytes, by those of their parts.
-pub(super) fn sum(parts: impl Iterator<Item = u128>) -> u128 {
-    parts.fold(0, u128::wrapping_add)
-}
-
 /// The parts that have come of some bytes.
 #[derive(Default)]
 pub(super) struct Digested {
@@ -54,7 +43,7 @@ impl Digested {
         let is_part =
             offset.is_multiple_of(CHUNK) && offset < total && length == CHUNK.min(total - offset);
         if is_part {
-            self.sum = sum([self.sum, digest].into_iter());
+            self.sum = self.sum.wrapping_add(digest);
             self.bytes += length;
         }
     }
@@ -73,6 +62,16 @@ mod tests {
         let mut part = PartDigest::of(offset);
         part.add(bytes);
         part.end()
+    }
+
+    // The parts of `total` bytes: offset and length.
+    fn parts(total: u64) -> impl Iterator<Item = (u64, u64)> {
+        let offsets = (0..total).step_by(BULK_CHUNK);
+        offsets.map(move |offset| (offset, CHUNK.min(total - offset)))
+    }
+
+    fn sum(parts: impl Iterator<Item = u128>) -> u128 {
+        parts.fold(0, u128::wrapping_add)
     }
 
     #[test]

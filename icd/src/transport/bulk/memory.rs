@@ -11,7 +11,7 @@ use std::io;
 use causeway_lane::{Caching, Stream, copy_past_caches, piece};
 use causeway_proto::region::{Region, Segment};
 
-use super::digest::{self, PartDigest};
+use super::digest::PartDigest;
 use super::rows::Rows;
 
 /// Rows shorter than this are copied through a buffer, because describing a row to the kernel would cost
@@ -131,7 +131,8 @@ impl HostRegion {
         for segment in source.segments(from, from + length) {
             // SAFETY: the segment is in the source, which is readable (`HostRegion::new`). Its packed place is in this
             // region, which has as many bytes and is contiguous. The two are different memory, because a region whose
-            // bytes are copied here is the application's.
+            // bytes are copied here is the application's, or the zeros of a failed write. Threads that copy at the same
+            // time copy other bytes: the table of transfers gives each chunk to one lane.
             unsafe {
                 let bytes = source.base.add(segment.offset as usize);
                 let target = self
@@ -140,20 +141,6 @@ impl HostRegion {
                 copy_run(bytes, target, segment.length, Caching::Bypass);
             }
         }
-    }
-
-    /// The digest of the current bytes, packed.
-    pub(in crate::transport) fn digest(&self) -> u128 {
-        let mut gathered = Vec::new();
-        let parts = digest::parts(self.length()).map(|(from, length)| {
-            let mut part = PartDigest::of(from);
-            for at in (from..from + length).step_by(DIGESTED as usize) {
-                self.gather(at, DIGESTED.min(from + length - at), &mut gathered);
-                part.add(&gathered);
-            }
-            part.end()
-        });
-        digest::sum(parts)
     }
 
     /// Whether the bytes are contiguous.

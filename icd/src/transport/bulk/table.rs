@@ -86,18 +86,10 @@ pub(super) struct Outcome {
     pub(super) received: Option<Received>,
 }
 
-/// The bytes of a download.
+/// The bytes of a download. Their memory is the program's again.
 pub(in crate::transport) struct Received {
-    memory: Arc<HostRegion>,
-    // Unknown if the bytes were not digested as they came.
-    digest: Option<u128>,
-}
-
-impl Received {
-    /// The digest of the bytes.
-    pub(in crate::transport) fn digest(&self) -> u128 {
-        self.digest.unwrap_or_else(|| self.memory.digest())
-    }
+    /// Their digest. Unknown if they were not digested as they came, or did not come as [parts](super::digest).
+    pub(in crate::transport) digest: Option<u128>,
 }
 
 /// Bytes of a download that were digested as they came.
@@ -492,7 +484,6 @@ impl Download {
             uploaded: None,
             received: Some(Received {
                 digest: self.digested.whole(self.target.length()),
-                memory: self.target,
             }),
         }
     }

@@ -3,8 +3,8 @@
 //! The kernel clears each page of fresh memory when it is first written, which takes longer than the copy that goes there.
 //! So the log's memory is kept when a checkpoint frees it, and used again. Not here: what is in the memory.
 //!
-//! Invariant: memory in use and idle memory together exceed `limit` only if memory in use does. Idle memory is freed when
-//! none was needed for [`QUIET`].
+//! Invariant: memory in use and idle memory together exceed `limit` only if memory in use does. After each [`PERIOD`], they
+//! are not more than the memory that was in use at a time in that period.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use super::memory::HostRegion;
 
-/// Without a use for so long, idle memory is freed.
-const QUIET: Duration = Duration::from_secs(10);
+/// Idle memory that was not in use at any time of such a period is freed at its end.
+const PERIOD: Duration = Duration::from_secs(10);
 /// The smallest block, in bytes.
 const LEAST: usize = 4096;
+/// The most that the size of a block is rounded up, in bytes.
+const LARGEST_STEP: usize = 4 << 20;
 
 /// The memory; see the module.
 #[derive(Default)]
@@ -25,15 +27,18 @@ pub(in crate::transport) struct WarmMemory {
     used: usize,
     idle: BTreeMap<usize, Vec<Vec<u8>>>,
     idle_bytes: usize,
-    was_needed: bool,
-    quiet_since: Duration,
+    // The most that was in use at a time since the period began.
+    most_used: usize,
+    since: Duration,
     // Blocks that are to be freed without a lock.
     freed: Vec<Vec<u8>>,
 }
 
-/// The size of a new block for `length` bytes: one of eight sizes for each power of two, so that blocks fit again.
+/// The size of a new block for `length` bytes, so that blocks fit again: one of eight sizes for each power of two, up to
+/// 64 MiB.
 fn size_of_block(length: usize) -> usize {
-    let step = (length.max(LEAST).next_power_of_two() / 16).max(LEAST / 8);
+    let step = length.max(LEAST).next_power_of_two() / 16;
+    let step = step.clamp(LEAST / 8, LARGEST_STEP);
     length.max(LEAST).next_multiple_of(step)
 }
 
@@ -46,14 +51,8 @@ impl WarmMemory {
         }
     }
 
-    /// Number of bytes in use.
-    pub(in crate::transport) fn used(&self) -> usize {
-        self.used
-    }
-
     /// Takes memory for `length` bytes, which may hold old bytes. `None` if the system has not so much.
     pub(in crate::transport) fn take(&mut self, length: u64) -> Option<HostRegion> {
-        self.was_needed = true;
         let size = size_of_block(usize::try_from(length).ok()?);
         // A larger block would waste the rest of its pages.
         let fitting = self.idle.range(size..=size + size / 4).next();
@@ -66,6 +65,7 @@ impl WarmMemory {
             }
         };
         self.used += region.owned_length();
+        self.most_used = self.most_used.max(self.used);
         Some(region)
     }
 
@@ -85,16 +85,16 @@ impl WarmMemory {
         }
     }
 
-    /// Frees idle memory if none was needed for long.
+    /// At the end of a period, frees idle memory that was not needed.
     pub(in crate::transport) fn look(&mut self, now: Duration) {
-        if std::mem::take(&mut self.was_needed) {
-            self.quiet_since = now;
-        } else if now.saturating_sub(self.quiet_since) >= QUIET {
-            self.free_until(0);
+        if now.saturating_sub(self.since) >= PERIOD {
+            self.free_until(self.most_used - self.used);
+            (self.since, self.most_used) = (now, self.used);
         }
     }
 
-    /// Blocks that are to be freed. The caller drops them without locks, because that takes time for large ones.
+    /// Blocks that are to be freed. The caller drops them without the lock of this, because that takes time for large
+    /// ones.
     #[must_use]
     pub(in crate::transport) fn freed(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.freed)
@@ -133,27 +133,61 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again_and_freed_after_a_quiet_time() {
+    fn memory_is_used_again_and_freed_after_a_period_without_need() {
         let mut memory = WarmMemory::new(LIMIT);
         let first = memory.take(100_000).unwrap();
         let (address, size) = (first.address(), first.owned_length());
-        assert_eq!(memory.used(), size);
+        assert_eq!(memory.used, size);
         memory.look(seconds(1));
         memory.give(Arc::new(first));
-        assert_eq!((memory.used(), memory.idle_bytes), (0, size));
+        assert_eq!((memory.used, memory.idle_bytes), (0, size));
         // Too small for this one, and too large for the next.
         let (large, small) = (memory.take(200_000).unwrap(), memory.take(50_000).unwrap());
         assert!(large.address() != address && small.address() != address);
         let again = memory.take(99_000).unwrap();
         assert_eq!((again.address(), again.length()), (address, 99_000));
-        memory.give(Arc::new(again));
-        memory.look(seconds(2));
-        memory.look(seconds(11));
-        assert_eq!(memory.idle_bytes, size);
-        memory.look(seconds(12));
+        let all = memory.used;
+        for region in [large, small, again] {
+            memory.give(Arc::new(region));
+        }
+        for moment in [10, 19] {
+            memory.look(seconds(moment));
+            assert_eq!(memory.idle_bytes, all);
+        }
+        memory.look(seconds(20));
         assert_eq!(memory.idle_bytes, 0);
-        assert_eq!(memory.freed().len(), 1);
+        assert_eq!(memory.freed().len(), 3);
         assert!(memory.freed().is_empty());
+    }
+
+    #[test]
+    fn small_needs_keep_no_more_idle_memory_than_they_use() {
+        let mut memory = WarmMemory::new(LIMIT);
+        let all: Vec<_> = (0..8)
+            .filter_map(|_| memory.take(LIMIT as u64 / 8))
+            .collect();
+        for region in all {
+            memory.give(Arc::new(region));
+        }
+        memory.look(PERIOD);
+        assert_eq!(memory.idle_bytes, LIMIT);
+        for period in 2..4 {
+            let small = memory.take(33 << 10).unwrap();
+            memory.give(Arc::new(small));
+            memory.look(PERIOD * period);
+            assert!(memory.idle_bytes <= 36 << 10, "{}", memory.idle_bytes);
+        }
+    }
+
+    #[test]
+    fn much_memory_is_rounded_up_by_little() {
+        for length in [1, 5000, 100_000, 1153 << 20] {
+            let more = size_of_block(length) - length;
+            assert!(
+                more <= (length / 8).max(LEAST) && more < LARGEST_STEP,
+                "{length}"
+            );
+        }
     }
 
     #[test]
@@ -161,7 +195,7 @@ mod tests {
         let mut memory = WarmMemory::new(LIMIT);
         let shared = Arc::new(memory.take(5000).unwrap());
         memory.give(Arc::clone(&shared));
-        assert_eq!((memory.used(), memory.idle_bytes), (0, 0));
+        assert_eq!((memory.used, memory.idle_bytes), (0, 0));
         assert_ne!(memory.take(5000).unwrap().address(), shared.address());
     }
 

@@ -91,6 +91,12 @@ impl Reexecution {
             checkpoints: Mutex::new(Checkpoints::new(Interval { mtbf, interval })),
         }
     }
+
+    // Frees what the log does not need any more. Only its lock is let go for that.
+    fn free(&self) {
+        let freed = self.sent.lock().freed();
+        drop(freed);
+    }
 }
 
 fn length_of(region: Option<&command::Region>) -> Result<u64, String> {
@@ -145,7 +151,7 @@ impl Core {
             return;
         }
         // Much memory, which is freed without the lock.
-        let _sent = std::mem::replace(&mut *again.sent.lock(), SentBytes::new(0));
+        let _sent = std::mem::replace(&mut *again.sent.lock(), SentBytes::closed());
         *again.given.lock() = Given::default();
         tracing::warn!(
             address = self.address,
@@ -191,18 +197,14 @@ impl Core {
         self.outbox.retained_bytes() + again.given.lock().bytes() + again.sent.lock().bytes()
     }
 
-    /// Asks for a checkpoint if the interval is over. Frees memory of the log that was not needed for long.
+    /// Asks for a checkpoint if the interval is over. Frees memory of the log that was not needed for some time.
     pub(in crate::transport) fn look_at_time(&self) {
         let Some(again) = self.again().filter(|_| !self.outbox.replays()) else {
             return;
         };
         let now = again.opened.elapsed();
-        let freed = {
-            let mut sent = again.sent.lock();
-            sent.look(now);
-            sent.freed()
-        };
-        drop(freed);
+        again.sent.lock().look(now);
+        again.free();
         let bytes = self.kept_bytes(again);
         if again.checkpoints.lock().is_due(now, bytes, again.limit) {
             self.outbox.ask_for_checkpoint();
@@ -221,6 +223,7 @@ impl Core {
             // What is open was enqueued behind the cut, and some of its bytes may have left before their command.
             self.bulk
                 .with_uploads(|is_open| again.sent.lock().keep(is_open));
+            again.free();
             again.given.lock().cut();
             again.checkpoints.lock().made(again.opened.elapsed());
         }
@@ -269,10 +272,9 @@ impl Core {
     /// Copies bytes of an upload that are about to be sent.
     pub(super) fn note_sent(&self, event: EventId, source: &HostRegion, offset: u64, length: u64) {
         let Some(again) = self.again() else { return };
-        let (place, _freed) = {
-            let mut sent = again.sent.lock();
-            (sent.place(event, source.length()), sent.freed())
-        };
+        let place = again.sent.lock().place(event, source.length());
+        // Before the copy touches memory that takes the place of this.
+        again.free();
         match place {
             // Without the lock, so that lanes copy at the same time.
             Some(place) => place.copy(source, offset, length),
@@ -296,7 +298,13 @@ impl Core {
             return self.may_deliver();
         };
         let digest = match received {
-            Some(bytes) if completion.status >= 0 => Some(bytes.digest()),
+            Some(bytes) if completion.status >= 0 => match bytes.digest {
+                Some(digest) => Some(digest),
+                None => {
+                    self.end_protection("the node sends the bytes of reads in unknown pieces");
+                    return self.may_deliver();
+                }
+            },
             _ if !completion.contents.is_empty() => {
                 Some(XxHash3_128::oneshot(&completion.contents))
             }
@@ -417,6 +425,7 @@ impl Core {
         (self.bulk).begin_again(|event| again.sent.lock().whole(event));
         // The others are sent again from the start.
         again.sent.lock().keep_whole();
+        again.free();
     }
 
     fn not_again(&self) -> Impossible {
