@@ -68,6 +68,9 @@ pub(crate) struct Options {
     /// Kill processes with these mean times between failures, e.g. 5s,20s, and measure the time until the result
     #[arg(long, value_delimiter = ',', value_name = "TIME,…", value_parser = time)]
     mtbf: Vec<Duration>,
+    /// With --mtbf, at most this many failures in a run
+    #[arg(long, value_name = "COUNT")]
+    failures: Option<u64>,
     /// When work that a worker has taken is late
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
     late: Duration,

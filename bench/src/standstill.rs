@@ -132,8 +132,8 @@ impl Case {
     /// The longest standstill that meets the mark, in seconds.
     fn mark(self, bytes: u64) -> Option<f64> {
         match self {
-            // The device did nothing since the checkpoint.
-            Case::Recovery => Some(3.0),
+            // The device did nothing since the checkpoint. There is no mark for more memory.
+            Case::Recovery => (bytes <= 1 << 30).then_some(3.0),
             Case::Move(None) => None,
             Case::Move(Some(rate)) => {
                 let link = Rate::gbit(rate).time_for(bytes).as_secs_f64();
@@ -363,6 +363,8 @@ mod tests {
         let mark = Case::Move(Some(1)).mark(112_500_000);
         assert!((mark.unwrap() - 2.0).abs() < 1e-6, "{mark:?}");
         assert_eq!(Case::Move(None).mark(1), None);
+        assert_eq!(Case::Recovery.mark(1 << 30), Some(3.0));
+        assert_eq!(Case::Recovery.mark((1 << 30) + 1), None);
         let mut row = Row {
             name: String::new(),
             mark,

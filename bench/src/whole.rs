@@ -2,7 +2,7 @@
 //!
 //! The programs are ordinary OpenCL programs of others and of this project. With `reexecute`, checkpoints are a minute apart.
 //! Not here: single calls (`survive/*` of `bench resume`), and failures (`bench matrix --mtbf`). Invariant: a program that
-//! fails in one of its runs has no figure.
+//! fails in one of its runs, or that the library stops protecting, has no figure.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -15,13 +15,15 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::experiment::{Common, median, seconds};
-use crate::nodes::{Driver, Nodes, run_within};
+use crate::nodes::{Driver, Nodes, said_within};
 
 type Error = Box<dyn std::error::Error>;
 
 /// The largest ratio that meets the mark.
 const MARK: f64 = 1.05;
 const SURVIVAL: &str = "[survival]\nreexecute = true\ninterval = \"1min\"\n";
+/// How the library says that it cannot execute a program's commands again.
+const UNPROTECTED: &str = "commands are not executed again";
 const VIENNACL: &str = include_str!("../programs/viennacl_cg.cpp");
 
 /// How to run it.
@@ -86,19 +88,22 @@ fn programs(options: &Options, nodes: &Nodes) -> io::Result<Vec<Whole>> {
     let with_own = |words: &str| {
         let mut command = vec![own.clone()];
         command.extend(of(words));
-        Ok(command)
+        command
     };
     let state = nodes.scratch().join("whole.state");
-    let matrix = format!(
-        "matrix-plain --size 256 --multiplications 50 --seed 1 --devices 1 --interval inf --state {}",
-        state.display()
+    let mut matrix = with_own(
+        "matrix-plain --size 256 --multiplications 50 --seed 1 --devices 1 --interval inf --state",
     );
+    // The path may have spaces.
+    matrix.push(state.display().to_string());
     let mut programs = vec![
         (
             "Mandelbrot",
-            with_own("mandelbrot-program --width 1024 --height 768 --iterations 1000"),
+            Ok(with_own(
+                "mandelbrot-program --width 1024 --height 768 --iterations 1000",
+            )),
         ),
-        ("matrix chain", with_own(&matrix)),
+        ("matrix chain", Ok(matrix)),
         (
             "CLBlast's tuner",
             installed("clblast_tuner_xaxpy", "clblast-utils", of("-n 4194304")),
@@ -134,7 +139,12 @@ fn viennacl(folder: &Path) -> Result<Vec<String>, String> {
         .output()
         .map_err(|error| format!("g++: {error}"))?;
     if !output.status.success() {
-        return Err("viennacl_cg.cpp does not compile; libviennacl-dev has the headers".to_owned());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let first = errors.lines().find(|line| line.contains("error"));
+        return Err(format!(
+            "viennacl_cg.cpp does not compile ({}); libviennacl-dev has the headers",
+            first.unwrap_or_default()
+        ));
     }
     Ok(vec![program.display().to_string()])
 }
@@ -161,8 +171,12 @@ fn measure(options: &Options, nodes: &Nodes, survival: &Path, name: &str, words:
                     command.env("CAUSEWAY_CONFIG", survival);
                 }
                 let begin = Instant::now();
-                run_within(&mut command, options.common.limit())?;
-                Ok(begin.elapsed().as_secs_f64())
+                let [_, errors] = said_within(&mut command, options.common.limit())?;
+                let seconds = begin.elapsed().as_secs_f64();
+                match errors.lines().find(|line| line.contains(UNPROTECTED)) {
+                    Some(line) if is_on => Err(io::Error::other(line.to_owned())),
+                    _ => Ok(seconds),
+                }
             });
             match run {
                 // The first run fills the driver's caches.

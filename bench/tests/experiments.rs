@@ -153,7 +153,9 @@ fn chain_with_failures(arguments: &str) -> Value {
 #[test]
 fn a_farm_and_a_plain_program_survive_their_nodes_and_their_own_death() {
     // With this seed, the first failures are those of a node and of the master or program. They wait until all is ready.
-    let report = chain_with_failures("--multiplications 150 --seed 10 --mtbf 2s --no-mpi");
+    // More failures could meet each start of a slow machine, so that no run ends.
+    let arguments = "--multiplications 150 --seed 10 --mtbf 2s --failures 2 --no-mpi";
+    let report = chain_with_failures(arguments);
     for (place, name) in ["farm", "re-executed"].into_iter().enumerate() {
         let series = &report["series"][place];
         assert_eq!(series["name"], name);

@@ -1,7 +1,8 @@
 //! The reference's figure 11: the time until the result by the mean time between failures, and the model's curves.
 //!
 //! A run without failures gives the model its times. Then processes are killed: MPI's ranks, the farm's nodes and master,
-//! or the nodes' sessions and the plain program. Invariant: the model knows K1 and X from the runs with failures, and no elapsed time of theirs.
+//! or the nodes' sessions and the plain program. Invariant: the model knows K1 and X from the runs with failures, and no
+//! elapsed time of theirs.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -83,7 +84,7 @@ fn measure(
             let seed = u64::from(options.seed) * 1000 + u64::from(round);
             for (program, line) in programs.iter().zip(&mut series) {
                 eprint!("\rround {round}: {program:?}, MTBF {mtbf:?}      ");
-                let schedule = Schedule::new(*mtbf, seed);
+                let schedule = Schedule::new(*mtbf, seed).at_most(options.failures);
                 let interval = line
                     .points
                     .last()

@@ -1,7 +1,8 @@
 //! One run of a chain of products to its end, with or without failures.
 //!
 //! The experiment kills the processes itself. A program whose run ends by that is started again and reads its
-//! checkpoint. Invariant: a program that ends for another reason is an error; a result that is not right is one too.
+//! checkpoint. So is a plain program whose library gave a session up, because nodes were lost at one command. Invariant: a
+//! program that ends for another reason is an error; a result that is not right is one too.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -26,6 +27,12 @@ type Error = Box<dyn std::error::Error>;
 
 /// A failure that meets a program which is starting waits for so long, again and again.
 const LATER: Duration = Duration::from_millis(10);
+
+/// How the library says that nodes were lost again at a command, which it does not execute once more.
+const GAVE_UP: [&str; 2] = [
+    "its commands cannot be executed again: it died ",
+    "which is not executed once more",
+];
 
 /// The shortest time between two checkpoints of the library, in milliseconds.
 const LEAST_INTERVAL: f64 = 1000.0;
@@ -106,6 +113,12 @@ impl Products {
         self.struck.push(self.seconds.len());
     }
 
+    /// Notes that the present product does not end, because its program has ended. The next product is another one.
+    fn break_off(&mut self) {
+        let present = self.seconds.len();
+        self.struck.retain(|place| *place != present);
+    }
+
     /// What each lost node cost: what its product and the next one took beyond the others. The product may just have ended
     /// when its node was lost.
     fn losses(&self) -> Vec<f64> {
@@ -160,8 +173,7 @@ impl Trial<'_> {
                         return Ok(running.outcome);
                     }
                 }
-                // The library executes no command again at which two nodes were lost.
-                Next::End(_) if self.has_lost_nodes(&running) => {
+                Next::End(status) if self.has_given_up(&running, status) => {
                     running.fall();
                     running.process = self.start()?;
                 }
@@ -245,17 +257,16 @@ impl Trial<'_> {
         Ok(true)
     }
 
-    /// Whether a plain program that has ended was not killed, and lost nodes since it was ready.
-    fn has_lost_nodes(&self, running: &Running) -> bool {
+    /// Whether a plain program has ended by itself, because nodes were lost again at one command.
+    fn has_given_up(&self, running: &Running, status: ExitStatus) -> bool {
         let is_plain = matches!(self.side, Side::Plain);
-        is_plain && running.is_up && !running.products.struck.is_empty()
+        is_plain && running.is_up && status.code().is_some() && gave_up(&self.said())
     }
 
     fn start(&self) -> io::Result<Process> {
-        let errors = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.errors())?;
+        // Only what the last process says tells why it has ended.
+        std::fs::write(self.errors(), "")?;
+        let errors = std::fs::File::options().append(true).open(self.errors())?;
         Process::start(self.command()?.stderr(Stdio::from(errors)))
     }
 
@@ -320,10 +331,14 @@ impl Trial<'_> {
         self.nodes.scratch().join("matrix.errors")
     }
 
+    fn said(&self) -> String {
+        let text = std::fs::read(self.errors()).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     /// Why a program that was not killed has ended, in the last lines of its log.
     fn ended(&self, status: ExitStatus) -> String {
-        let text = std::fs::read(self.errors()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = self.said();
         let lines: Vec<&str> = text.lines().collect();
         let last = lines[lines.len().saturating_sub(8)..].join("\n");
         format!("the program ended with {status}\n{last}")
@@ -335,6 +350,7 @@ impl Running {
     fn fall(&mut self) {
         self.is_up = false;
         self.struck = Some(Instant::now());
+        self.products.break_off();
     }
 
     /// Notes a line. Returns whether it is the last one.
@@ -361,6 +377,11 @@ impl Running {
     }
 }
 
+fn gave_up(said: &str) -> bool {
+    said.lines()
+        .any(|line| GAVE_UP.iter().all(|words| line.contains(words)))
+}
+
 fn pick<'a>(processes: &'a [u32], failure: &Failure) -> Option<&'a u32> {
     let place = failure.pick.checked_rem(processes.len() as u64)?;
     processes.get(place as usize)
@@ -382,5 +403,23 @@ mod tests {
         products.strike();
         products.seconds.extend([1.0, 2.0, 1.0]);
         assert_eq!(products.losses(), [2.0, 2.0]);
+        // The program's death leaves no product for this one.
+        products.strike();
+        products.break_off();
+        assert_eq!(products.losses(), [2.0, 2.0]);
+    }
+
+    #[test]
+    fn only_the_librarys_own_text_is_a_lost_command() {
+        let lost = "error: the session is lost: the node's process of the session died, and its commands cannot be executed \
+                    again: it died 2 times at the kernel `multiply`, which is not executed once more";
+        assert!(gave_up(&format!("a warning\n{lost}\n")));
+        for other in [
+            "",
+            "gave another result when it was executed again",
+            "it died 2 times",
+        ] {
+            assert!(!gave_up(other), "{other}");
+        }
     }
 }
