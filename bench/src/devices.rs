@@ -125,6 +125,17 @@ impl Devices {
         Ok(Found { cl, devices })
     }
 
+    /// As [`Devices::open`], with a context of its own for each device.
+    pub(crate) fn open_each(most: usize) -> Result<Vec<Devices>, ClError> {
+        let count = find(&OpenCl::load()?, most, None)?.len();
+        let open = |place| {
+            let Found { cl, devices } = Devices::find(most, None)?;
+            let devices = vec![devices[place]];
+            Found { cl, devices }.open()
+        };
+        (0..count).map(open).collect()
+    }
+
     /// The number of devices.
     pub(crate) fn count(&self) -> usize {
         self.devices.len()

@@ -27,8 +27,6 @@ pub(crate) enum Style {
     Model,
     /// A dashed line without points.
     Limit,
-    /// No line, only the name: what the chart lacks, and why.
-    Missing,
 }
 
 /// A named curve.
@@ -117,13 +115,13 @@ fn draw_chart(
         .y_desc(chart.y)
         .light_line_style(WHITE)
         .draw()?;
-    let is_shown = |curve: &&Curve| curve.style == Style::Missing || !curve.points.is_empty();
+    let is_shown = |curve: &&Curve| !curve.points.is_empty();
     for curve in chart.curves.iter().filter(is_shown) {
         let colour = COLOURS[curve.colour % COLOURS.len()];
         let points = curve.points.iter().copied();
         let (width, size) = match curve.style {
             Style::Measured => (2, 3),
-            Style::Model | Style::Limit | Style::Missing => (1, 0),
+            Style::Model | Style::Limit => (1, 0),
         };
         let style = colour.stroke_width(width);
         let drawn = if curve.style == Style::Limit {
@@ -131,10 +129,9 @@ fn draw_chart(
         } else {
             context.draw_series(LineSeries::new(points, style).point_size(size))?
         };
-        let length = if curve.style == Style::Missing { 0 } else { 18 };
         drawn
             .label(&curve.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + length, y)], style));
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
     }
     context
         .configure_series_labels()
@@ -170,11 +167,10 @@ mod tests {
             curve("model", Style::Model, &[(1.0, 2.5)]),
             curve("bound", Style::Limit, &[(1.0, 3.0), (4.0, 3.0)]),
             curve("nothing", Style::Measured, &[]),
-            curve("not yet", Style::Missing, &[]),
         ]);
         draw(&[full, chart(Vec::new())], &file).unwrap();
         let text = std::fs::read_to_string(file).unwrap();
-        for name in ["a title", "measured", "model", "bound", "nodes", "not yet"] {
+        for name in ["a title", "measured", "model", "bound", "nodes"] {
             assert!(text.contains(name), "{name}");
         }
         assert!(!text.contains("nothing"));

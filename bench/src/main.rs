@@ -24,6 +24,8 @@
 //! - [`scale`]: the device manager with a thousand simulated nodes and ten thousand clients.
 //! - [`sustainability`]: what failures cost a run, after a model; [`matrix`]: a chain of matrix products by a farm and
 //!   by MPI, with processes that are killed. [`measured`]: times that one of them measures for the other.
+//! - [`standstill`]: how long a program stands while its session moves or is put together again.
+//! - [`whole`]: whole programs with `reexecute` and without.
 //! - [`mesh`], [`sweep`]: how fast DOCL and ours find all nodes, and measure all links.
 //! - [`nodes`]: their daemons on loopback; [`manager`]: a device manager; [`cables`]: daemons on an emulated network.
 //! - [`experiment`], [`bars`], [`lines`], [`png`], [`dealing`], [`random`], [`mpi`]: parts that the experiments share.
@@ -71,10 +73,12 @@ mod sharing;
 mod slices;
 mod socket;
 mod stages;
+mod standstill;
 mod sustainability;
 mod sweep;
 mod tenants;
 mod transfer;
+mod whole;
 
 use std::process::ExitCode;
 
@@ -159,6 +163,16 @@ enum Verb {
     /// A worker of the farm; started by its master
     #[command(hide = true)]
     MatrixWorker(matrix::worker::Arguments),
+    /// The chain as a plain program; started by the experiment
+    #[command(hide = true)]
+    MatrixPlain(matrix::plain::Arguments),
+    /// How long a program stands still while its session moves to another node, or recovers from a death
+    Standstill(standstill::Options),
+    /// A program that is watched; started by the experiment
+    #[command(hide = true)]
+    StandstillProgram(standstill::Arguments),
+    /// Whole programs that can outlive a node's process, and the same without
+    Whole(whole::Options),
     /// How long until all nodes know each other: DOCL's rule, simulated, and ours; needs root
     Mesh(mesh::Options),
     /// How long it takes to measure all links: DOCL's protocol, simulated, and ours; needs root
@@ -232,6 +246,12 @@ fn main() -> ExitCode {
         Verb::Matrix(options) => done(matrix::run(&options)),
         Verb::MatrixMaster(arguments) => done(matrix::master::run(&arguments)),
         Verb::MatrixWorker(arguments) => done(matrix::worker::run(&arguments)),
+        Verb::Standstill(options) => done(standstill::run(&options).map_err(|error| error as _)),
+        Verb::StandstillProgram(arguments) => {
+            done(standstill::program(&arguments).map_err(|error| error as _))
+        }
+        Verb::Whole(options) => done(whole::run(&options)),
+        Verb::MatrixPlain(arguments) => done(matrix::plain::run(&arguments)),
         Verb::Mesh(options) => mesh::run(&options),
         Verb::Sweep(options) => sweep::run(&options),
         Verb::ManagerScale(options) => scale::run(&options),

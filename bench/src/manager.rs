@@ -5,14 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use causeway_cluster::Etcd;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
-use causeway_proto::manager::{LeaseInfo, ListLeasesRequest, ListNodesRequest};
+use causeway_proto::manager::{
+    DrainNodeRequest, LeaseInfo, LeavingState, ListLeasesRequest, ListNodesRequest, NodeInfo,
+};
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
 
@@ -41,6 +43,8 @@ pub(crate) struct Manager {
     store: PathBuf,
     process: Option<Process>,
     address: String,
+    /// Whether nobody else can reach the manager's host, so that no authentication is needed.
+    is_alone: bool,
     /// Where the dashboard is, if it was asked for.
     dashboard: Option<String>,
     has_dashboard: bool,
@@ -54,11 +58,25 @@ impl Manager {
         Manager::start_over(Engine::Redb, None, false)
     }
 
+    /// As [`Manager::start`], for nodes and programs on an emulated network, where this host has this address.
+    pub(crate) fn start_at(address: Option<Ipv4Addr>) -> io::Result<Manager> {
+        Manager::start_with(Engine::Redb, None, false, address)
+    }
+
     /// Starts a manager over this engine, with its store below `folder`, or in the folder for temporary files.
     pub(crate) fn start_over(
         engine: Engine,
         folder: Option<&Path>,
         has_dashboard: bool,
+    ) -> io::Result<Manager> {
+        Manager::start_with(engine, folder, has_dashboard, None)
+    }
+
+    fn start_with(
+        engine: Engine,
+        folder: Option<&Path>,
+        has_dashboard: bool,
+        address: Option<Ipv4Addr>,
     ) -> io::Result<Manager> {
         let folder = match folder {
             Some(folder) => tempfile::tempdir_in(folder)?,
@@ -86,7 +104,8 @@ impl Manager {
             settings,
             store,
             process: None,
-            address: "127.0.0.1:0".to_owned(),
+            address: format!("{}:0", address.unwrap_or(Ipv4Addr::LOCALHOST)),
+            is_alone: address.is_some(),
             dashboard: None,
             has_dashboard,
             _etcd: etcd,
@@ -99,6 +118,9 @@ impl Manager {
     /// Starts the process over the store, and waits until it listens.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
         let mut command = self.build.manager_command(&self.address, &self.settings)?;
+        if self.is_alone {
+            command.arg("--insecure");
+        }
         let (mut process, address) = Build::listening(&mut command)?;
         self.dashboard = match self.has_dashboard {
             true => Some(process.said_address("dashboard on ")?),
@@ -198,10 +220,54 @@ impl Watcher {
         }
     }
 
-    fn devices(&self) -> io::Result<usize> {
+    fn nodes(&self) -> io::Result<Vec<NodeInfo>> {
         let mut admin = AdminClient::new(self.channel.clone());
         let nodes = self.runtime.block_on(admin.list_nodes(ListNodesRequest {}));
-        let nodes = nodes.map_err(io::Error::other)?.into_inner().nodes;
+        Ok(nodes.map_err(io::Error::other)?.into_inner().nodes)
+    }
+
+    /// The only node, by the digits of its id.
+    pub(crate) fn only_node(&self) -> io::Result<String> {
+        match &self.nodes()?[..] {
+            [node] => Ok(digits(&node.node_uuid)),
+            nodes => Err(io::Error::other(format!(
+                "{} nodes have joined",
+                nodes.len()
+            ))),
+        }
+    }
+
+    /// Has all leases of a node move to others, and waits until they have.
+    pub(crate) fn migrate(&self, node: &str, limit: Duration) -> io::Result<()> {
+        let mut admin = AdminClient::new(self.channel.clone());
+        let request = DrainNodeRequest {
+            node: node.to_owned(),
+            draining: true,
+            migrate: true,
+            ..DrainNodeRequest::default()
+        };
+        let drained = self.runtime.block_on(admin.drain_node(request));
+        drained.map_err(io::Error::other)?;
+        let end = Instant::now() + limit;
+        loop {
+            let nodes = self.nodes()?;
+            let mut leaving = nodes.iter().flat_map(|node| &node.leaving);
+            match leaving.next().map(|lease| (lease.state(), &lease.reason)) {
+                Some((LeavingState::Moved, _)) => return Ok(()),
+                Some((state, reason)) if Instant::now() > end => {
+                    let state = state.as_str_name();
+                    return Err(io::Error::other(format!("a lease is {state}: {reason}")));
+                }
+                None if Instant::now() > end => {
+                    return Err(io::Error::other("no lease leaves the node"));
+                }
+                _ => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    fn devices(&self) -> io::Result<usize> {
+        let nodes = self.nodes()?;
         let there = nodes.iter().filter(|node| node.connected);
         Ok(there.map(|node| node.devices.len()).sum())
     }
@@ -226,9 +292,14 @@ impl Watcher {
 fn places(lease: &LeaseInfo) -> Vec<String> {
     let of_node = lease.nodes.iter().flat_map(|node| {
         // All nodes may be on one host and have its name.
-        let uuid: String = node.node_uuid.iter().map(|b| format!("{b:02x}")).collect();
+        let uuid = digits(&node.node_uuid);
         let places = node.units.iter();
         places.map(move |unit| format!("{uuid} {}.{}", unit.platform, unit.device))
     });
     of_node.collect()
+}
+
+/// An id in hexadecimal digits.
+fn digits(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }

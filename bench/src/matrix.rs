@@ -1,12 +1,14 @@
-//! Experiment: a chain of matrix products, Aᵢ = Aᵢ₋₁ · B, by a farm through Causeway and by MPI natively.
+//! Experiment: a chain of matrix products, Aᵢ = Aᵢ₋₁ · B, by a farm and a plain program through Causeway, and by MPI natively.
 //!
 //! ```text
 //! bench matrix ──► matrix-master ──► matrix-worker ──► causewayd   one for each node
 //!         │           farm.rs: who gets what
+//!         ├──────► matrix-plain ──► causewayd                      all nodes
 //!         └──────► mpirun ──► matrix_mpi                           one for each node
 //! ```
 //! - [`farm`]: the farm's core; pure. [`field`]: the matrices and their check; pure. [`schedule`]: failures; pure.
 //! - [`master`], [`pool`], [`worker`], [`frame`]: the farm's processes, and what they send each other.
+//! - [`plain`]: the plain program, whose commands the library executes again if a node is lost.
 //! - [`state`]: checkpoints; [`progress`]: what programs report; [`mpi`]: the peer.
 //! - [`trial`]: one run, with failures or without.
 //! - [`grains`]: the reference's figure 10, time by grain and nodes; [`failures`]: its figure 11, time by MTBF.
@@ -22,6 +24,7 @@ mod frame;
 mod grains;
 pub(crate) mod master;
 mod mpi;
+pub(crate) mod plain;
 mod pool;
 mod progress;
 mod schedule;
@@ -65,6 +68,9 @@ pub(crate) struct Options {
     /// Kill processes with these mean times between failures, e.g. 5s,20s, and measure the time until the result
     #[arg(long, value_delimiter = ',', value_name = "TIME,…", value_parser = time)]
     mtbf: Vec<Duration>,
+    /// With --mtbf, at most this many failures in a run
+    #[arg(long, value_name = "COUNT")]
+    failures: Option<u64>,
     /// When work that a worker has taken is late
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
     late: Duration,
@@ -117,6 +123,8 @@ enum Program {
     /// The farm, with rows of a piece of work.
     Farm(usize),
     Mpi,
+    /// The plain program, whose commands are executed again.
+    Plain,
 }
 
 struct Experiment {
@@ -217,6 +225,7 @@ impl Experiment {
         let side = match program {
             Program::Farm(grain) => Side::Farm { grain },
             Program::Mpi => Side::Mpi(self.mpi.as_ref().map_err(Clone::clone)?),
+            Program::Plain => Side::Plain,
         };
         let mut trial = Trial {
             nodes: &mut self.nodes,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
 
+use crate::process::{children, kill};
 use crate::setup::{Build, Process, set_vendors};
 
 /// The drivers of a node.
@@ -164,6 +165,17 @@ impl Nodes {
         Ok(())
     }
 
+    /// Kills the processes of a node's sessions, and those that wait for sessions. Its daemon goes on. Returns whether there
+    /// were any.
+    pub(crate) fn kill_sessions(&self, node: usize) -> io::Result<bool> {
+        let Some(daemon) = &self.daemons[node].process else {
+            return Ok(false);
+        };
+        let sessions = children(daemon.id())?;
+        sessions.iter().try_for_each(|session| kill(*session))?;
+        Ok(!sessions.is_empty())
+    }
+
     /// The addresses of the first `count` nodes.
     pub(crate) fn addresses(&self, count: usize) -> impl Iterator<Item = &str> {
         let daemons = self.daemons[..count].iter();
@@ -186,6 +198,19 @@ impl Nodes {
         let servers: Vec<&str> = self.addresses(count).collect();
         command.env("CAUSEWAY_SERVERS", servers.join(","));
         Ok(command)
+    }
+
+    /// A command for another program, through Causeway over the first `count` nodes.
+    /// Settings for re-execution that this process has are not passed on.
+    pub(crate) fn through(&self, program: &Path, count: usize) -> Command {
+        let mut command = Command::new(program);
+        set_vendors(&mut command, self.client.as_deref());
+        for name in ["CAUSEWAY_CONFIG", "CAUSEWAY_REEXECUTE"] {
+            command.env_remove(name);
+        }
+        let servers: Vec<&str> = self.addresses(count).collect();
+        command.env("CAUSEWAY_SERVERS", servers.join(","));
+        command
     }
 
     /// A command for this program in another role, on `count` devices of the drivers themselves.
@@ -228,6 +253,11 @@ impl Nodes {
 
 /// Runs a program to its end or the limit; its output.
 pub(crate) fn run_within(command: &mut Command, limit: Duration) -> io::Result<String> {
+    said_within(command, limit).map(|[out, _]| out)
+}
+
+/// Runs a program to its end or the limit; its output, and what it wrote to its standard error.
+pub(crate) fn said_within(command: &mut Command, limit: Duration) -> io::Result<[String; 2]> {
     let end = Instant::now() + limit;
     let mut child = command
         .stdin(Stdio::null())
@@ -260,7 +290,7 @@ pub(crate) fn run_within(command: &mut Command, limit: Duration) -> io::Result<S
     let lost = |_| io::Error::other("a reader panicked");
     let (out, errors) = (out.join().map_err(lost)?, errors.join().map_err(lost)?);
     match status {
-        Some(status) if status.success() => Ok(out),
+        Some(status) if status.success() => Ok([out, errors]),
         Some(status) => Err(io::Error::other(format!(
             "{} ended with {status}\n{}",
             command.get_program().display(),

@@ -1,7 +1,8 @@
 //! The reference's figure 11: the time until the result by the mean time between failures, and the model's curves.
 //!
-//! A run without failures gives the model its times. Then processes are killed: MPI's ranks, or the farm's nodes and
-//! master. Invariant: the model knows K1 and X from the runs with failures, and no elapsed time of theirs.
+//! A run without failures gives the model its times. Then processes are killed: MPI's ranks, the farm's nodes and master,
+//! or the nodes' sessions and the plain program. Invariant: the model knows K1 and X from the runs with failures, and no
+//! elapsed time of theirs.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -18,7 +19,7 @@ use crate::lines::{self, Chart, Curve, Style};
 use crate::measured::{Kept, Loss, Origin};
 use crate::sustainability::model::{Model, Workers};
 
-/// Measures both programs, and reports.
+/// Measures the programs, and reports.
 pub(super) fn run(
     options: &Options,
     experiment: &mut Experiment,
@@ -31,7 +32,9 @@ pub(super) fn run(
     let series = measure(options, experiment, nodes, grain, &times)?;
     eprint!("\r{:50}\r", "");
     let plots = common.plots()?;
-    if let Some(loss) = series.iter().find_map(|line| line.loss(nodes)) {
+    let mut lines = series.iter();
+    let farm = lines.find(|line| matches!(line.program, Program::Farm(_)));
+    if let Some(loss) = farm.and_then(|line| line.loss(nodes)) {
         loss.write(plots)?;
     }
     let report = Report {
@@ -48,7 +51,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Runs both programs in turn without failures, then with each mean time between them.
+/// Runs the programs in turn without failures, then with each mean time between them.
 fn measure(
     options: &Options,
     experiment: &mut Experiment,
@@ -57,7 +60,7 @@ fn measure(
     times: &[Duration],
 ) -> Result<Vec<Series>, Error> {
     let rounds = options.common.rounds;
-    let programs = [Program::Mpi, Program::Farm(grain)];
+    let programs = [Program::Mpi, Program::Farm(grain), Program::Plain];
     let programs = programs
         .into_iter()
         .filter(|program| experiment.has(*program));
@@ -77,11 +80,11 @@ fn measure(
             line.points.push(point);
         }
         for round in 1..=rounds {
-            // Both programs meet the same failures.
+            // All programs meet the same failures.
             let seed = u64::from(options.seed) * 1000 + u64::from(round);
             for (program, line) in programs.iter().zip(&mut series) {
                 eprint!("\rround {round}: {program:?}, MTBF {mtbf:?}      ");
-                let schedule = Schedule::new(*mtbf, seed);
+                let schedule = Schedule::new(*mtbf, seed).at_most(options.failures);
                 let interval = line
                     .points
                     .last()
@@ -100,6 +103,8 @@ fn measure(
 /// The runs of one program.
 #[derive(Debug, Serialize)]
 struct Series {
+    #[serde(skip)]
+    program: Program,
     name: &'static str,
     workers: Workers,
     /// The processes of which one is killed at each failure.
@@ -112,9 +117,9 @@ struct Series {
     computation: f64,
     /// K0: a checkpoint, in seconds.
     checkpoint: f64,
-    /// What each lost node cost, in seconds of a worker.
+    /// What each lost node cost: the farm in seconds of a worker, the plain program in seconds of the run.
     losses: Vec<f64>,
-    /// X: the mean of these over the workers, in seconds.
+    /// X: the mean of these in seconds of the run. While a worker of the farm is lost, the others work.
     loss: f64,
     points: Vec<Point>,
     /// The model's curve: MTBF and time, in seconds.
@@ -158,8 +163,11 @@ impl Series {
             Program::Mpi => ("MPI", Workers::Fatal, nodes),
             // The nodes and the master.
             Program::Farm(_) => ("farm", Workers::Tolerated, nodes + 1),
+            // The nodes and the program.
+            Program::Plain => ("re-executed", Workers::Tolerated, nodes + 1),
         };
         Series {
+            program,
             name,
             workers,
             processes,
@@ -204,7 +212,10 @@ impl Series {
         self.recovery = median(&recoveries).unwrap_or(self.recovery);
         if !self.losses.is_empty() {
             let sum: f64 = self.losses.iter().sum();
-            let workers = self.processes - 1;
+            let workers = match self.program {
+                Program::Farm(_) => self.processes - 1,
+                Program::Mpi | Program::Plain => 1,
+            };
             self.loss = sum / self.losses.len() as f64 / workers as f64;
         }
         for place in 0..self.points.len() {
@@ -275,9 +286,6 @@ struct Report {
     no_mpi: Option<String>,
 }
 
-/// The series that the figure lacks.
-const MISSING: &str = "plain program, re-executed: not yet in Causeway";
-
 impl Report {
     fn draw(&self, folder: &Path) -> Result<PathBuf, Error> {
         let mut curves = Vec::new();
@@ -296,12 +304,6 @@ impl Report {
                 points: line.curve.clone(),
             });
         }
-        curves.push(Curve {
-            name: MISSING.to_owned(),
-            colour: 5,
-            style: Style::Missing,
-            points: Vec::new(),
-        });
         let (products, size) = (self.chain.multiplications, self.chain.size);
         let chart = Chart {
             title: format!(
@@ -329,7 +331,6 @@ impl fmt::Display for Report {
         if let Some(reason) = &self.no_mpi {
             writeln!(f, "MPI: skipped: {reason}")?;
         }
-        writeln!(f, "{MISSING}")?;
         writeln!(
             f,
             "\n| | start | computation (T) | checkpoint (K0) | recovery (K1) | loss of a node (X) |\n|---|---|---|---|---|---|"
@@ -439,5 +440,17 @@ mod tests {
         let cost = 1.0 + (2.0 * 0.02 / 50.0f64).sqrt() + 0.7 / 50.0 + 4.0 / 50.0 * 0.25;
         assert!((line.points[0].model - (1.0 + 10.0 * cost)).abs() < 1e-9);
         assert_eq!(line.loss(4).unwrap().count, 2);
+    }
+
+    #[test]
+    fn a_lost_node_costs_the_plain_program_all_of_it() {
+        let mut line = Series::new(Program::Plain, 4, &[plain()]);
+        line.points.push(Point::new(&line, Duration::from_secs(10)));
+        line.add(Outcome {
+            losses: vec![0.5, 1.5],
+            ..plain()
+        });
+        line.apply_model();
+        assert_eq!((line.loss, line.processes), (1.0, 5));
     }
 }

@@ -115,6 +115,8 @@ impl Row {
             match program {
                 Program::Farm(grain) => row.farm.extend(Cell::of(*grain, runs)),
                 Program::Mpi => row.mpi = Cell::of(size.div_ceil(nodes), runs),
+                // Of interest only with failures.
+                Program::Plain => {}
             }
         }
         row

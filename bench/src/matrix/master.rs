@@ -72,21 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
         };
         let is_last = state.round == arguments.multiplications;
         if !is_last && saved.elapsed().as_secs_f64() >= arguments.interval {
-            save(&state, arguments)?;
+            state.save(&arguments.state, size)?;
             saved = Instant::now();
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
-    save(&state, arguments)?;
+    state.save(&arguments.state, size)?;
     Progress::Done { seconds }.print()?;
-    Ok(())
-}
-
-fn save(state: &State, arguments: &Arguments) -> Result<(), Error> {
-    let begin = Instant::now();
-    state.write(&arguments.state, arguments.size)?;
-    let seconds = begin.elapsed().as_secs_f64();
-    Progress::Checkpoint { seconds }.print()?;
     Ok(())
 }
 

@@ -21,6 +21,11 @@ pub(super) enum Progress {
         /// How long it took.
         seconds: f64,
     },
+    /// A product of the plain program is complete.
+    Product {
+        /// How long it took.
+        seconds: f64,
+    },
     /// A worker that was lost is back.
     Lost {
         /// From taking its last work until it was back.

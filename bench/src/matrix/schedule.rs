@@ -16,9 +16,10 @@ pub(super) struct Failure {
     pub(super) pick: u64,
 }
 
-/// Failures without end.
+/// Failures, without end unless their number is limited.
 pub(super) struct Schedule {
     random: Random,
+    left: Option<u64>,
     /// Seconds.
     mtbf: f64,
     at: f64,
@@ -29,9 +30,15 @@ impl Schedule {
     pub(super) fn new(mtbf: Duration, seed: u64) -> Schedule {
         Schedule {
             random: Random::new(seed),
+            left: None,
             mtbf: mtbf.as_secs_f64(),
             at: 0.0,
         }
+    }
+
+    /// At most this many of the failures.
+    pub(super) fn at_most(self, left: Option<u64>) -> Schedule {
+        Schedule { left, ..self }
     }
 }
 
@@ -39,6 +46,9 @@ impl Iterator for Schedule {
     type Item = Failure;
 
     fn next(&mut self) -> Option<Failure> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(1)?;
+        }
         self.at += self.random.gap(self.mtbf);
         Some(Failure {
             at: Duration::try_from_secs_f64(self.at).ok()?,
@@ -55,6 +65,10 @@ mod tests {
     fn failures_ascend_and_keep_their_mean() {
         let schedule = || Schedule::new(Duration::from_secs(5), 4);
         let failures: Vec<Failure> = schedule().take(4000).collect();
+        assert_eq!(
+            schedule().at_most(Some(2)).collect::<Vec<_>>(),
+            failures[..2]
+        );
         assert!(failures.windows(2).all(|pair| pair[0].at <= pair[1].at));
         let mean = failures[3999].at.as_secs_f64() / 4000.0;
         assert!((mean - 5.0).abs() < 0.3, "{mean}");

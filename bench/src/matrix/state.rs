@@ -7,9 +7,11 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
+use std::time::Instant;
 
 use super::field::checksum;
 use super::frame::{read_floats, write_floats};
+use super::progress::Progress;
 
 /// A matrix after some products.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +34,14 @@ impl State {
         file.write_all(&checksum(&self.matrix).to_le_bytes())?;
         file.sync_all()?;
         fs::rename(part, path)
+    }
+
+    /// Replaces the file durably, and reports how long that took.
+    pub(super) fn save(&self, path: &Path, size: usize) -> io::Result<()> {
+        let begin = Instant::now();
+        self.write(path, size)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        Progress::Checkpoint { seconds }.print()
     }
 
     /// Reads the file of matrices of this size; `None` if there is none.

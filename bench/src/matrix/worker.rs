@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error
     Ok(())
 }
 
-fn bytes(values: &[f32]) -> Vec<u8> {
+pub(super) fn bytes(values: &[f32]) -> Vec<u8> {
     values
         .iter()
         .flat_map(|value| value.to_ne_bytes())

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use self::acknowledging::Acknowledging;
 use self::reexecution::Reexecution;
+use super::bulk::Received;
 use super::bulk::memory::HostRegion;
 use super::bulk::{Bulk, Guard, Owner, relay};
 use super::carrier::Carrier;
@@ -755,7 +756,11 @@ impl Owner for Core {
         self.note_sent(event, source, offset, length);
     }
 
-    fn completed(&self, completion: Completion, received: Option<Arc<HostRegion>>) {
+    fn digests(&self) -> bool {
+        self.again().is_some()
+    }
+
+    fn completed(&self, completion: Completion, received: Option<Received>) {
         self.deliver(completion, received);
     }
 }

@@ -61,6 +61,7 @@ mod requests;
 mod resolve;
 mod retry;
 mod security;
+mod sent_bytes;
 pub mod session;
 mod socket;
 mod sought;

@@ -359,3 +359,36 @@ fn memory_that_is_written_from_and_then_read_into_survives_kills() {
         }
     }
 }
+
+#[test]
+fn a_write_in_whose_middle_the_worker_dies_is_in_the_log_when_its_event_has_ended() {
+    const SIZE: usize = 24 << 20;
+    own_process!();
+    let _turn = turn();
+    let run = Run::new();
+    let buffer = run.cl.buffer(CL_MEM_READ_WRITE, SIZE);
+    for round in 0..3 {
+        let written = pattern(round, SIZE);
+        let mut host = written.clone();
+        let mut event = null_mut();
+        ok!(clEnqueueWriteBuffer(
+            run.cl.queue,
+            buffer,
+            CL_FALSE,
+            0,
+            SIZE,
+            host.as_ptr().cast(),
+            0,
+            null(),
+            &raw mut event
+        ));
+        ok!(clFlush(run.cl.queue));
+        // Chunks are being copied and sent.
+        kill_workers();
+        ok!(clWaitForEvents(1, &raw const event));
+        ok!(clReleaseEvent(event));
+        host.fill(0);
+        kill_workers();
+        assert!(run.cl.read(buffer, 0, SIZE) == written, "round {round}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Tests of a client whose worker dies: which ends of connections it takes for a death.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use causeway::config::Carrier;
@@ -8,15 +9,16 @@ use causeway::transport::{HostRegion, Node, Session};
 use causeway_proto::bulk::{self, HEADER, Header};
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{
-    CreateKernel, CreateQueue, Enqueue, EventBatch, NdRange, Recorded, enqueue::Operation,
+    CreateKernel, CreateQueue, Enqueue, EventBatch, NdRange, ReadBuffer, Recorded,
+    enqueue::Operation,
 };
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
 use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
 use causeway_proto::region::Region;
 
-use crate::frames::fake_node::bulk::{Bulk, EVENT, memory_is, say, wait_for};
-use crate::frames::fake_node::upper::{Upper, completed};
+use crate::frames::fake_node::bulk::{Bulk, EVENT, memory_is, pattern, say, send, wait_for};
+use crate::frames::fake_node::upper::{Upper, command, completed, number};
 use crate::frames::fake_node::{FakeNode, FakeWorker, Faults};
 
 const LAUNCH: u64 = 9;
@@ -157,7 +159,7 @@ fn an_acknowledgement_of_a_dead_workers_lane_goes_to_no_other_worker() {
         reexecutes: true,
         ..Faults::default()
     });
-    let header_of = |lane: &mut std::net::TcpStream| {
+    let header_of = |lane: &mut TcpStream| {
         let mut header = [0; HEADER];
         lane.read_exact(&mut header).unwrap();
         Header::decode(&header).unwrap()
@@ -198,4 +200,131 @@ fn an_acknowledgement_of_a_dead_workers_lane_goes_to_no_other_worker() {
     let first = header_of(&mut lane);
     assert_eq!((first.kind, first.transfer), (bulk::Kind::Data, EVENT));
     assert!(bulk.session.is_lost().is_none());
+}
+
+/// Lets another worker take the place of the present one.
+fn next_worker(fake: &FakeNode, worker: FakeWorker, incarnation: u64) -> FakeWorker {
+    fake.set_position(WANTS_RECORD | REEXECUTES);
+    fake.set_incarnation(incarnation);
+    worker.die();
+    let mut worker = fake.worker();
+    worker.begin_behind(*fake.positions().last().unwrap());
+    assert_eq!(worker.receive().recorded(), Recorded::Last);
+    worker
+}
+
+fn survives() -> Faults {
+    Faults {
+        resume_ms: 60_000,
+        reexecutes: true,
+        ..Faults::default()
+    }
+}
+
+#[test]
+fn a_write_during_which_the_worker_dies_comes_whole_from_memory_and_then_from_the_log() {
+    const LENGTH: usize = 8 * BULK_CHUNK + 5;
+    let mut bulk = Bulk::new(survives());
+    let written = pattern(LENGTH);
+    let mut memory = written.clone();
+    let program = memory.as_mut_ptr();
+    let region = Region::linear(0, LENGTH as u64).unwrap();
+    // SAFETY: the test keeps the memory longer than the session sends bytes of it.
+    let source = unsafe { HostRegion::new(program, region) };
+    let keep = Arc::new(());
+    bulk.session.upload(EVENT, source, keep, None).unwrap();
+    let [mut lane, _other] = bulk.lanes();
+    say(&mut lane, bulk::Kind::Credit, u64::MAX);
+    // The lanes copy and send. The node reads one header only, so the sockets are soon full.
+    lane.read_exact(&mut [0; HEADER]).unwrap();
+    for incarnation in 2..=3 {
+        bulk.worker = next_worker(&bulk.fake, bulk.worker, incarnation);
+        let (mut lanes, arrivals) = bulk.lanes_read();
+        say(&mut lanes[0], bulk::Kind::Credit, u64::MAX);
+        let mut got = vec![0; LENGTH];
+        arrivals.fill(&mut got, LENGTH);
+        assert!(got == written, "worker {incarnation}");
+        // The second worker has all bytes, so a read may overwrite them before the write's end is reported.
+        // SAFETY: no lane reads the memory now, because all bytes have left.
+        unsafe { program.write_bytes(0xee, LENGTH) };
+    }
+    assert!(bulk.session.is_lost().is_none());
+}
+
+/// A bulk read of buffer 3.
+fn read(length: usize) -> Kind {
+    let region = Region::linear(0, length as u64).unwrap();
+    let read = ReadBuffer {
+        buffer: 3,
+        region: Some(region.to_wire()),
+        bulk: true,
+    };
+    Kind::Enqueue(Enqueue {
+        queue: 1,
+        event: EVENT.0,
+        operation: Some(Operation::ReadBuffer(read)),
+        ..Enqueue::default()
+    })
+}
+
+/// Receives the read, sends its bytes over both lanes, the chunk with the number `first` first, and then its end. The lanes
+/// must stay open: bytes that the client has not read yet may be lost with them.
+#[must_use]
+fn answer_read(bulk: &mut Bulk, bytes: &[u8], first: usize) -> [TcpStream; 2] {
+    let commands = bulk.worker.receive().commands;
+    assert_eq!(commands[0].kind, Some(read(bytes.len())));
+    let mut lanes = bulk.lanes();
+    let chunks = bytes.len().div_ceil(BULK_CHUNK);
+    for at in 0..chunks {
+        let from = (first + at) % chunks * BULK_CHUNK;
+        let to = bytes.len().min(from + BULK_CHUNK);
+        send(&mut lanes[at % 2], bytes, from, to);
+    }
+    bulk.worker.send(EventBatch {
+        applied: 1,
+        ..completed(EVENT.0, 0)
+    });
+    lanes
+}
+
+/// Executes a read, whose end the program gets, and puts another worker into the place of the one that had it. Nothing may
+/// get into the program's memory afterwards, which is returned.
+fn read_then_die(bytes: &[u8]) -> (Bulk, Vec<u8>) {
+    let mut bulk = Bulk::new(survives());
+    let mut memory = vec![0; bytes.len()];
+    bulk.download(&mut memory, Region::linear(0, bytes.len() as u64).unwrap());
+    bulk.session.send_now(&read(bytes.len())).unwrap();
+    let _lanes = answer_read(&mut bulk, bytes, 0);
+    assert_eq!(bulk.upper.completion(EVENT.0).status, 0);
+    assert!(memory == bytes);
+    memory.fill(0xee);
+    bulk.worker = next_worker(&bulk.fake, bulk.worker, 2);
+    (bulk, memory)
+}
+
+#[test]
+fn a_read_that_gives_the_same_bytes_again_in_another_order_lets_new_commands_leave() {
+    let bytes = pattern(3 * BULK_CHUNK + 5);
+    let (mut bulk, memory) = read_then_die(&bytes);
+    bulk.session.send_now(&command(5)).unwrap();
+    let _lanes = answer_read(&mut bulk, &bytes, 2);
+    let next = bulk.worker.receive().commands;
+    assert_eq!(next.iter().map(number).collect::<Vec<_>>(), [5]);
+    assert!(memory.iter().all(|byte| *byte == 0xee));
+    assert_eq!(bulk.upper.heard().completions.len(), 1);
+    assert!(bulk.session.is_lost().is_none());
+}
+
+#[test]
+fn a_read_that_gives_another_byte_ends_the_session() {
+    let mut bytes = pattern(3 * BULK_CHUNK + 5);
+    let (mut bulk, memory) = read_then_die(&bytes);
+    bytes[BULK_CHUNK + 7] ^= 1;
+    let _lanes = answer_read(&mut bulk, &bytes, 2);
+    let loss = bulk.upper.loss().to_string();
+    assert!(
+        loss.contains("a read of buffer 3 gave another result when it was executed again"),
+        "{loss}"
+    );
+    assert!(memory.iter().all(|byte| *byte == 0xee));
 }

@@ -41,6 +41,7 @@ mod window;
 
 pub use buffer::Buffer;
 pub use handing::{NotShared, accept, offer};
+pub use memory::copy_past_caches;
 pub use pace::{Pace, path_of};
 pub use pacer::Beside;
 pub use packing::{Packed, Packer, Unpacker};

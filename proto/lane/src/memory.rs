@@ -204,10 +204,14 @@ impl Drop for Memory {
     }
 }
 
+/// Copies bytes past the processor's caches, for bytes that will not be read soon. The copy is visible to other threads as
+/// after any other copy.
+///
 /// # Safety
-/// `from` must be readable and `to` writable for `length` bytes, and they must not overlap.
+/// `from` must be readable and `to` writable for `length` bytes, and they must not overlap. Others may write to `from` at
+/// the same time.
 #[cfg(target_arch = "x86_64")]
-unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
+pub unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     const WIDE: usize = size_of::<__m128i>();
     const BLOCK: usize = 4 * WIDE;
@@ -238,10 +242,13 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
+/// Copies bytes. This processor has no streaming stores that are used here.
+///
 /// # Safety
-/// `from` must be readable and `to` writable for `length` bytes, and they must not overlap.
+/// `from` must be readable and `to` writable for `length` bytes, and they must not overlap. Others may write to `from` at
+/// the same time.
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
+pub unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
     // SAFETY: the caller guarantees both.
     unsafe { copy_nonoverlapping(from, to, length) };
 }

@@ -23,7 +23,7 @@ pub(super) use self::opening::open_all;
 use super::attempts::Attempts;
 use super::memory::{HostRegion, Scratch};
 use super::relay::Piece;
-use super::table::{Chunk, Destination, Outcome};
+use super::table::{Chunk, Destination, DigestedBytes, Outcome};
 use super::{Bulk, EventId, Guard, Item, Owner, relay};
 use crate::config::Compression;
 use crate::transport::ended::Broken;
@@ -303,7 +303,10 @@ fn handle_data(
         Destination::Memory(target) => {
             owner.bulk().gauge.begin(Direction::In, Instant::now());
             let begun = owner.bulk().begin_traced();
-            let received = target.receive(stream, offset, length, scratch);
+            let received = match owner.digests() {
+                true => (target.receive_digested(stream, offset, length, scratch)).map(Some),
+                false => (target.receive(stream, offset, length, scratch)).map(|()| None),
+            };
             owner.bulk().trace(begun, transfer, length, Direction::In);
             owner
                 .bulk()
@@ -311,7 +314,14 @@ fn handle_data(
                 .end(Direction::In, Instant::now(), length);
             // The lane has left the memory even if receiving failed. The session's end waits for that.
             let outcome = owner.bulk().leave(|table| match &received {
-                Ok(()) => table.data_done(transfer),
+                Ok(digest) => {
+                    let digested = digest.map(|digest| DigestedBytes {
+                        offset,
+                        length,
+                        digest,
+                    });
+                    table.data_done(transfer, digested)
+                }
                 Err(_) => table.data_failed(transfer, length),
             });
             received?;

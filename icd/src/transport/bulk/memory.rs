@@ -8,10 +8,10 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::io;
 
-use causeway_lane::{Caching, Stream, piece};
+use causeway_lane::{Caching, Stream, copy_past_caches, piece};
 use causeway_proto::region::{Region, Segment};
-use twox_hash::XxHash3_128;
 
+use super::digest::PartDigest;
 use super::rows::Rows;
 
 /// Rows shorter than this are copied through a buffer, because describing a row to the kernel would cost
@@ -20,8 +20,10 @@ const SHORT_ROW: u64 = 2048;
 /// Regions of at least this size bypass the processor's caches. By the time the program reads them, few
 /// of their bytes would still be cached.
 const MANY: u64 = 32 << 20;
-/// Bytes that are copied at a time to be digested: the copy stays in the processor's cache.
-const DIGESTED: u64 = 256 << 10;
+/// Bytes that are copied at a time to be digested: the copy stays in the processor's first cache.
+const DIGESTED: u64 = 32 << 10;
+/// Shorter runs of bytes are not worth a copy past the caches.
+const SHORT_RUN: u64 = 4096;
 
 /// Bytes in the application's memory: a base address, and a region relative to it.
 ///
@@ -33,7 +35,7 @@ pub struct HostRegion {
     // The position of the rows in memory, if there are gaps between them that the region does not count.
     rows: Option<Rows>,
     // Set if the bytes are the library's own. They are accessed through `base` only.
-    _owned: Option<Vec<u8>>,
+    owned: Option<Vec<u8>>,
 }
 
 // SAFETY: the creator of a HostRegion promises that any thread may access these bytes until the transfer
@@ -64,7 +66,7 @@ impl HostRegion {
             base,
             region,
             rows: None,
-            _owned: None,
+            owned: None,
         }
     }
 
@@ -79,19 +81,29 @@ impl HostRegion {
             base,
             region,
             rows: Some(rows),
-            _owned: None,
+            owned: None,
         }
     }
 
-    /// Bytes of the library's own. `None` if there are more than a region can have.
-    pub(in crate::transport) fn owned(mut bytes: Vec<u8>) -> Option<HostRegion> {
-        let region = Region::linear(0, bytes.len() as u64).ok()?;
-        Some(HostRegion {
+    /// The first `length` of bytes of the library's own. `None` if there are fewer, or more than a region can have.
+    pub(in crate::transport) fn owned(mut bytes: Vec<u8>, length: u64) -> Option<HostRegion> {
+        let region = Region::linear(0, length).ok()?;
+        (length <= bytes.len() as u64).then_some(HostRegion {
             base: bytes.as_mut_ptr(),
             region,
             rows: None,
-            _owned: Some(bytes),
+            owned: Some(bytes),
         })
+    }
+
+    /// Number of bytes of the library's own, those that do not belong to the region included.
+    pub(in crate::transport) fn owned_length(&self) -> usize {
+        self.owned.as_ref().map_or(0, Vec::len)
+    }
+
+    /// The bytes of the library's own.
+    pub(in crate::transport) fn into_owned(self) -> Option<Vec<u8>> {
+        self.owned
     }
 
     /// As [`HostRegion::owned`], with zeros. `None` if there is not so much memory.
@@ -99,7 +111,7 @@ impl HostRegion {
         let length = usize::try_from(length).ok()?;
         let layout = Layout::array::<u8>(length).ok()?;
         if length == 0 {
-            return HostRegion::owned(Vec::new());
+            return HostRegion::owned(Vec::new(), 0);
         }
         // The kernel's fresh pages are zero, so much memory is touched only when it is written.
         // SAFETY: the layout is not empty.
@@ -108,39 +120,27 @@ impl HostRegion {
             return None;
         }
         // SAFETY: the global allocator gave these bytes with this layout, and all of them are set.
-        HostRegion::owned(unsafe { Vec::from_raw_parts(bytes, length, length) })
+        let bytes = unsafe { Vec::from_raw_parts(bytes, length, length) };
+        HostRegion::owned(bytes, length as u64)
     }
 
-    /// Copies the packed bytes `from..from + length` of another region with as many bytes to the same place here.
-    /// This region is contiguous.
+    /// Copies the packed bytes `from..from + length` of another region with as many bytes to the same place here, past the
+    /// caches. This region is contiguous.
     pub(in crate::transport) fn copy_part(&self, source: &HostRegion, from: u64, length: u64) {
         assert!(self.is_linear() && self.length() == source.length());
         for segment in source.segments(from, from + length) {
             // SAFETY: the segment is in the source, which is readable (`HostRegion::new`). Its packed place is in this
             // region, which has as many bytes and is contiguous. The two are different memory, because a region whose
-            // bytes are copied here is the application's.
+            // bytes are copied here is the application's, or the zeros of a failed write. Threads that copy at the same
+            // time copy other bytes: the table of transfers gives each chunk to one lane.
             unsafe {
                 let bytes = source.base.add(segment.offset as usize);
                 let target = self
                     .base
                     .add((self.region.offset() + segment.packed) as usize);
-                target.copy_from_nonoverlapping(bytes, segment.length as usize);
+                copy_run(bytes, target, segment.length, Caching::Bypass);
             }
         }
-    }
-
-    /// The digest of the current bytes, packed.
-    pub(in crate::transport) fn digest(&self) -> u128 {
-        let mut hash = XxHash3_128::with_seed(0);
-        let mut gathered = Vec::new();
-        let mut from = 0;
-        while from < self.length() {
-            let length = DIGESTED.min(self.length() - from);
-            self.gather(from, length, &mut gathered);
-            hash.write(&gathered);
-            from += length;
-        }
-        hash.finish_128()
     }
 
     /// Whether the bytes are contiguous.
@@ -225,7 +225,7 @@ impl HostRegion {
             base: self.base,
             region,
             rows: None,
-            _owned: None,
+            owned: None,
         })
     }
 
@@ -308,6 +308,34 @@ impl HostRegion {
         received
     }
 
+    /// As [`HostRegion::receive`]. Returns the digest of these bytes as a part. They cross the processor's first cache on
+    /// their way, so digesting them needs no further access to memory.
+    pub(in crate::transport) fn receive_digested(
+        &self,
+        stream: &Stream,
+        from: u64,
+        length: u64,
+        scratch: &mut Scratch,
+    ) -> io::Result<u128> {
+        let Scratch { gathered, pieces } = scratch;
+        let mut digest = PartDigest::of(from);
+        for at in (from..from + length).step_by(DIGESTED as usize) {
+            let count = DIGESTED.min(from + length - at) as usize;
+            if gathered.len() < count {
+                gathered.resize(count, 0);
+            }
+            let bytes = &mut gathered[..count];
+            pieces.push(piece(bytes.as_mut_ptr(), count));
+            // SAFETY: the piece is a slice.
+            let received = unsafe { stream.receive_pieces(pieces, Caching::Keep) };
+            pieces.clear();
+            received?;
+            digest.add(bytes);
+            self.scatter(at, bytes);
+        }
+        Ok(digest.end())
+    }
+
     fn caching(&self) -> Caching {
         if self.length() < MANY || self.has_short_rows() {
             Caching::Keep
@@ -349,6 +377,7 @@ impl HostRegion {
     }
 
     fn scatter(&self, from: u64, bytes: &[u8]) {
+        let caching = self.caching();
         for segment in self.segments(from, from + bytes.len() as u64) {
             let begin = (segment.packed - from) as usize;
             let row = &bytes[begin..begin + segment.length as usize];
@@ -356,8 +385,22 @@ impl HostRegion {
             // separate buffer of this module.
             unsafe {
                 let target = self.base.add(segment.offset as usize);
-                target.copy_from_nonoverlapping(row.as_ptr(), row.len());
+                copy_run(row.as_ptr(), target, segment.length, caching);
             }
+        }
+    }
+}
+
+// Copies a run of bytes.
+//
+// # Safety
+// As `copy_past_caches`.
+unsafe fn copy_run(from: *const u8, to: *mut u8, length: u64, caching: Caching) {
+    // SAFETY: the caller guarantees both.
+    unsafe {
+        match caching {
+            Caching::Bypass if length >= SHORT_RUN => copy_past_caches(from, to, length as usize),
+            _ => to.copy_from_nonoverlapping(from, length as usize),
         }
     }
 }

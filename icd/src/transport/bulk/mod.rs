@@ -12,12 +12,14 @@
 //! workers have no path to each other (`relay`).
 
 mod attempts;
+mod digest;
 mod eager;
 mod lane;
 pub mod memory;
 pub(super) mod relay;
 pub mod rows;
 mod table;
+pub(super) mod warm;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,6 +36,7 @@ use self::eager::StandingCredit;
 use self::lane::Lane;
 use self::memory::HostRegion;
 use self::relay::{Piece, Relay, Relays, Side};
+pub(super) use self::table::Received;
 use self::table::{Chunk, Keep, Table};
 use super::gauge::{Direction, Gauge};
 use super::rails::Rails;
@@ -71,8 +74,11 @@ pub(super) trait Owner: Send + Sync {
     /// memory. The caller may hold the lock of a lane.
     fn sends(&self, event: EventId, source: &HostRegion, offset: u64, length: u64);
 
-    /// Reports a completion whose bytes are in place, and the memory of a download. The caller holds no lock.
-    fn completed(&self, completion: Completion, received: Option<Arc<HostRegion>>);
+    /// Whether the bytes of downloads are digested as they come.
+    fn digests(&self) -> bool;
+
+    /// Reports a completion whose bytes are in place, and those of a download. The caller holds no lock.
+    fn completed(&self, completion: Completion, received: Option<Received>);
 }
 
 /// Fails the session if the thread panics that holds the guard. A session without one of its threads would
@@ -158,8 +164,8 @@ pub(super) struct Claimed {
 pub(super) struct Ended {
     /// The completion, if the application may be told.
     pub(super) completion: Option<Completion>,
-    /// The memory of a download.
-    pub(super) received: Option<Arc<HostRegion>>,
+    /// The bytes of a download.
+    pub(super) received: Option<Received>,
     // Dropping it may send commands.
     _keep: Option<Keep>,
 }

@@ -12,6 +12,7 @@ use causeway_proto::command::Completion;
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
 
+use super::digest::Digested;
 use super::eager::EagerGrant;
 use super::memory::HostRegion;
 
@@ -48,6 +49,7 @@ struct Upload {
 struct Download {
     target: Arc<HostRegion>,
     received: u64,
+    digested: Digested,
     touching: usize,
     completion: Option<Completion>,
 }
@@ -80,8 +82,21 @@ pub(super) struct Outcome {
     pub(super) completion: Option<Completion>,
     /// Set if all bytes of an upload are sent. To be dropped before `uploaded` is reported.
     pub(super) uploaded: Option<Keep>,
-    /// The memory of a download that has ended with this.
-    pub(super) received: Option<Arc<HostRegion>>,
+    /// The bytes of a download that has ended with this.
+    pub(super) received: Option<Received>,
+}
+
+/// The bytes of a download. Their memory is the program's again.
+pub(in crate::transport) struct Received {
+    /// Their digest. Unknown if they were not digested as they came, or did not come as [parts](super::digest).
+    pub(in crate::transport) digest: Option<u128>,
+}
+
+/// Bytes of a download that were digested as they came.
+pub(super) struct DigestedBytes {
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) digest: u128,
 }
 
 impl Table {
@@ -117,6 +132,7 @@ impl Table {
         let download = Download {
             target: Arc::new(target),
             received: 0,
+            digested: Digested::default(),
             touching: 0,
             completion: None,
         };
@@ -270,6 +286,7 @@ impl Table {
         for download in self.downloads.values_mut() {
             download.completion = None;
             download.received = 0;
+            download.digested = Digested::default();
         }
         self.begin_anew();
     }
@@ -336,11 +353,15 @@ impl Table {
     }
 
     /// Records that a lane has left the memory of a download.
-    pub(super) fn data_done(&mut self, event: EventId) -> Outcome {
+    pub(super) fn data_done(&mut self, event: EventId, digested: Option<DigestedBytes>) -> Outcome {
         self.touching -= 1;
         let mut outcome = Outcome::default();
         if let Some(download) = self.downloads.get_mut(&event) {
             download.touching -= 1;
+            if let Some(bytes) = digested {
+                let total = download.target.length();
+                (download.digested).note(bytes.offset, bytes.length, total, bytes.digest);
+            }
             if download.is_over()
                 && let Some(download) = self.downloads.remove(&event)
             {
@@ -461,7 +482,9 @@ impl Download {
         Outcome {
             completion: self.completion,
             uploaded: None,
-            received: Some(self.target),
+            received: Some(Received {
+                digest: self.digested.whole(self.target.length()),
+            }),
         }
     }
 

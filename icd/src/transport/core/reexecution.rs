@@ -11,7 +11,6 @@
 //! Invariant: between the loss of the connections and the next ones, no event batch and no lane of the worker before is
 //! handled, so nothing of it arrives late.
 
-use std::collections::hash_map;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -30,12 +29,14 @@ use twox_hash::XxHash3_128;
 
 use super::{Connected, Core, NotResumed, Resume};
 use crate::config::Survival;
+use crate::transport::bulk::Received;
 use crate::transport::bulk::memory::HostRegion;
 use crate::transport::checkpoints::{Checkpoints, Interval};
 use crate::transport::given::{Given, Gives, Item};
 use crate::transport::kept::Impossible;
 use crate::transport::outbox::{NotReplayed, Replayed};
 use crate::transport::replay::{self, Suspects};
+use crate::transport::sent_bytes::SentBytes;
 use crate::transport::wait::Change;
 
 /// A command at which this many workers have died is not executed again.
@@ -76,57 +77,25 @@ impl Deaths {
     }
 }
 
-/// The bytes of bulk writes, as far as they were sent.
-#[derive(Default)]
-struct SentBytes {
-    of: FxHashMap<EventId, Copied>,
-    bytes: usize,
-}
-
-struct Copied {
-    bytes: Arc<HostRegion>,
-    copied: u64,
-}
-
-impl SentBytes {
-    /// Keeps these writes only.
-    fn keep(&mut self, is_kept: &dyn Fn(EventId) -> bool) {
-        self.of.retain(|event, _| is_kept(*event));
-        self.bytes = self.of.values().map(Copied::size).sum();
-    }
-}
-
-impl Copied {
-    fn of(length: u64) -> Option<Copied> {
-        let bytes = HostRegion::zeroed(length)?;
-        Some(Copied {
-            bytes: Arc::new(bytes),
-            copied: 0,
-        })
-    }
-
-    fn size(&self) -> usize {
-        usize::try_from(self.bytes.length()).unwrap_or(usize::MAX)
-    }
-
-    /// Whether the worker may have all bytes.
-    fn is_whole(&self) -> bool {
-        self.copied == self.bytes.length()
-    }
-}
-
 impl Reexecution {
     pub(super) fn new(survival: Survival) -> Reexecution {
         let Survival { mtbf, interval, .. } = survival;
+        let limit = usize::try_from(survival.log).unwrap_or(usize::MAX);
         Reexecution {
-            limit: usize::try_from(survival.log).unwrap_or(usize::MAX),
+            limit,
             ended: OnceLock::new(),
             given: Mutex::default(),
-            sent: Mutex::default(),
+            sent: Mutex::new(SentBytes::new(limit)),
             deaths: Mutex::default(),
             opened: Instant::now(),
             checkpoints: Mutex::new(Checkpoints::new(Interval { mtbf, interval })),
         }
+    }
+
+    // Frees what the log does not need any more. Only its lock is let go for that.
+    fn free(&self) {
+        let freed = self.sent.lock().freed();
+        drop(freed);
     }
 }
 
@@ -186,7 +155,8 @@ impl Core {
             self.fail(self.not_again().to_string());
             return;
         }
-        *again.sent.lock() = SentBytes::default();
+        // Much memory, which is freed without the lock.
+        let _sent = std::mem::replace(&mut *again.sent.lock(), SentBytes::closed());
         *again.given.lock() = Given::default();
         tracing::warn!(
             address = self.address,
@@ -229,16 +199,18 @@ impl Core {
     }
 
     fn kept_bytes(&self, again: &Reexecution) -> usize {
-        self.outbox.retained_bytes() + again.given.lock().bytes() + again.sent.lock().bytes
+        self.outbox.retained_bytes() + again.given.lock().bytes() + again.sent.lock().bytes()
     }
 
-    /// Asks for a checkpoint if the interval is over.
+    /// Asks for a checkpoint if the interval is over. Frees memory of the log that was not needed for some time.
     pub(in crate::transport) fn look_at_time(&self) {
         let Some(again) = self.again().filter(|_| !self.outbox.replays()) else {
             return;
         };
-        let bytes = self.kept_bytes(again);
         let now = again.opened.elapsed();
+        again.sent.lock().look(now);
+        again.free();
+        let bytes = self.kept_bytes(again);
         if again.checkpoints.lock().is_due(now, bytes, again.limit) {
             self.outbox.ask_for_checkpoint();
             self.flusher.wake();
@@ -256,6 +228,7 @@ impl Core {
             // What is open was enqueued behind the cut, and some of its bytes may have left before their command.
             self.bulk
                 .with_uploads(|is_open| again.sent.lock().keep(is_open));
+            again.free();
             again.given.lock().cut();
             again.checkpoints.lock().made(again.opened.elapsed());
         }
@@ -304,43 +277,39 @@ impl Core {
     /// Copies bytes of an upload that are about to be sent.
     pub(super) fn note_sent(&self, event: EventId, source: &HostRegion, offset: u64, length: u64) {
         let Some(again) = self.again() else { return };
-        let mut sent = again.sent.lock();
-        let SentBytes { of, bytes } = &mut *sent;
-        let copy = match of.entry(event) {
-            hash_map::Entry::Occupied(copy) => copy.into_mut(),
-            hash_map::Entry::Vacant(place) => {
-                let Some(copy) = Copied::of(source.length()) else {
-                    return;
-                };
-                *bytes += copy.size();
-                place.insert(copy)
-            }
-        };
-        // All of the bytes of a command that is executed again are here.
-        if !copy.is_whole() {
-            copy.bytes.copy_part(source, offset, length);
-            copy.copied += length;
+        let place = again.sent.lock().place(event, source.length());
+        // Before the copy touches memory that takes the place of this.
+        again.free();
+        match place {
+            // Without the lock, so that lanes copy at the same time.
+            Some(place) => place.copy(source, offset, length),
+            None => self.end_protection("there is no memory for the log of its commands"),
         }
-        drop(sent);
         self.look_at_log();
     }
 
-    /// Passes the end of a command on, if the program does not know it. `received`: the memory of a bulk read.
-    pub(super) fn deliver(&self, completion: Completion, received: Option<Arc<HostRegion>>) {
+    /// Passes the end of a command on, if the program does not know it. `received`: the bytes of a bulk read.
+    pub(super) fn deliver(&self, completion: Completion, received: Option<Received>) {
         let event = EventId(completion.event);
-        if self.reexecution.is_some() && !self.is_new_end(&completion, received.as_deref()) {
+        if self.reexecution.is_some() && !self.is_new_end(&completion, received.as_ref()) {
             return;
         }
         self.events.completed(completion);
         self.progress.advance(Change::Event(event));
     }
 
-    fn is_new_end(&self, completion: &Completion, received: Option<&HostRegion>) -> bool {
+    fn is_new_end(&self, completion: &Completion, received: Option<&Received>) -> bool {
         let Some(again) = self.again() else {
             return self.may_deliver();
         };
         let digest = match received {
-            Some(memory) if completion.status >= 0 => Some(memory.digest()),
+            Some(bytes) if completion.status >= 0 => match bytes.digest {
+                Some(digest) => Some(digest),
+                None => {
+                    self.end_protection("the node sends the bytes of reads in unknown pieces");
+                    return self.may_deliver();
+                }
+            },
             _ if !completion.contents.is_empty() => {
                 Some(XxHash3_128::oneshot(&completion.contents))
             }
@@ -458,17 +427,10 @@ impl Core {
     // Begins all transfers anew. A write whose bytes were all sent takes the copied ones: a read may have overwritten its
     // memory since.
     fn begin_transfers_again(&self, again: &Reexecution) {
-        self.bulk.begin_again(|event| {
-            let sent = again.sent.lock();
-            let copy = sent.of.get(&event).filter(|copy| copy.is_whole())?;
-            Some(Arc::clone(&copy.bytes))
-        });
+        (self.bulk).begin_again(|event| again.sent.lock().whole(event));
         // The others are sent again from the start.
-        for copy in again.sent.lock().of.values_mut() {
-            if !copy.is_whole() {
-                copy.copied = 0;
-            }
-        }
+        again.sent.lock().keep_whole();
+        again.free();
     }
 
     fn not_again(&self) -> Impossible {
@@ -555,12 +517,10 @@ impl Core {
                 let status = again.given.lock().status(Item::End(event.0));
                 let has_failed = status.is_some_and(|status| status < 0);
                 let sent = || {
-                    let sent = again.sent.lock();
-                    let whole = sent.of.get(&event).filter(|copy| copy.is_whole());
-                    let copy = whole.map(|copy| Arc::clone(&copy.bytes));
+                    let whole = again.sent.lock().whole(event);
                     // A write that has failed may have sent nothing. Then its bytes do not matter.
-                    let zeros = || has_failed.then(|| Copied::of(length)).flatten();
-                    copy.or_else(|| zeros().map(|copy| copy.bytes))
+                    let zeros = || has_failed.then(|| HostRegion::zeroed(length)).flatten();
+                    whole.or_else(|| zeros().map(Arc::new))
                 };
                 let is_open = (self.bulk.upload_again(event, sent))
                     .ok_or("the bytes of a write are not there any more")?;

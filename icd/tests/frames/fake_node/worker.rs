@@ -46,6 +46,11 @@ impl FakeWorker {
         self.try_receive().expect("a batch")
     }
 
+    /// Numbers the next batch as the one behind `number`, which the client has told a worker in the place of another.
+    pub fn begin_behind(&mut self, number: u64) {
+        self.1 = number;
+    }
+
     /// Sends a batch. One without a number gets the next.
     pub fn send(&mut self, mut batch: EventBatch) {
         if batch.number == 0 {

@@ -131,7 +131,7 @@ proptest! {
                 },
                 Step::Done if inside > 0 => {
                     inside -= 1;
-                    let outcome = table.data_done(EVENT);
+                    let outcome = table.data_done(EVENT, None);
                     delivered += usize::from(outcome.completion.is_some());
                 }
                 Step::Complete(code) if status.is_none() => {
@@ -173,7 +173,7 @@ fn a_withdrawn_transfer_is_entered_no_more_and_tells_who_is_inside() {
         Destination::Nowhere
     ));
     assert!(!table.is_quiet());
-    table.data_done(EventId(2));
+    table.data_done(EventId(2), None);
     assert!(table.is_quiet());
     assert!(!table.withdraw(EventId(3)).0);
 }
