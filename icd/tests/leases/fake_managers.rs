@@ -210,6 +210,17 @@ impl Leases for FakeManager {
     async fn list_kinds(&self, _: Request<ListKindsRequest>) -> Result<Response<KindList>, Status> {
         Err(Status::unimplemented("not played"))
     }
+
+    async fn allow_measuring(
+        &self,
+        _: Request<AllowMeasuringRequest>,
+    ) -> Result<Response<MeasuringAllowed>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
+    async fn list_links(&self, _: Request<ListLinksRequest>) -> Result<Response<LinkList>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
 }
 
 /// The service `Admin`, of which only the question who leads is asked. A leader refuses it, as one does whom
