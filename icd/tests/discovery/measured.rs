@@ -283,6 +283,7 @@ fn hostile(host: &Host, does: Does) -> LinkEnd {
         node_uuid: vec![9; 16].into(),
         node_name: "hostile".to_owned(),
         place: Default::default(),
+        proof: Default::default(),
     };
     std::thread::spawn(move || {
         let threads = (0..lanes::ALL).map(|_| {

@@ -151,7 +151,8 @@ fn entry(address: SocketAddr) -> Entry {
     let asked = causeway::transport::ask(&[server.clone().into()]).remove(0);
     let uuid = asked.inventory.expect("an inventory").node_uuid.clone();
     let reply = eventually("the node is free", || {
-        let reply = measure_link(&server, &terms, false, Default::default(), None).expect("an answer");
+        let reply =
+            measure_link(&server, &terms, false, Default::default(), None).expect("an answer");
         reply.end
     });
     let end = End {
