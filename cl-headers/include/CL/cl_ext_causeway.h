@@ -124,6 +124,7 @@ typedef cl_uint cl_link_route;
 /*
  * cl_ulong: the shortest round-trip time in nanoseconds. Through the program, the sum of both servers'
  * CL_DEVICE_ROUND_TRIP_TIME_WWU. Between two servers, what "causeway links --measure" has measured. 0: not known.
+ * Servers of a device manager do not tell what was measured.
  */
 #define CL_LINK_ROUND_TRIP_TIME_WWU              0x57575541
 /*

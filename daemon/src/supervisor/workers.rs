@@ -243,7 +243,9 @@ impl WorkersState {
             true => format!("{reason}; its processes die again and again"),
             false => reason,
         };
-        self.remember_end(id, &served, reason);
+        if !served.has_nothing() {
+            self.remember_end(id, &served, reason);
+        }
         Some((id, served))
     }
 
@@ -582,6 +584,9 @@ impl Workers {
             // session missing.
             if let Some(begun) = opening.begun {
                 worker.time_opening(begun, self.0.openings.clone());
+            }
+            if opening.again.is_some() {
+                state.moving.forget_left(&id);
             }
             state.enter(opening, admitted, worker);
             opened

@@ -1,5 +1,7 @@
 //! Tests of sessions that were lost with their node's daemon, and that their clients open again under the same ids.
 
+use std::net::TcpStream;
+
 use causeway_proto::control::{OpenSessionReply, OpenSessionRequest};
 use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Purpose, REEXECUTES, WANTS_RECORD};
@@ -16,8 +18,8 @@ async fn reopen(
     let request = OpenSessionRequest {
         wire_version: VERSION,
         inventory_generation: daemon.inventory().await.generation,
-        resume_ms: 60_000,
-        keep_ms: 60_000,
+        resume_ms: 1_000,
+        keep_ms: 1_000,
         reexecute,
         session_id: id.to_vec().into(),
         session_secret: secret.to_vec().into(),
@@ -25,6 +27,19 @@ async fn reopen(
     };
     let reply = daemon.client().await.open_session(request).await;
     reply.map(tonic::Response::into_inner)
+}
+
+/// Connects as the client of a session that begins with nothing.
+fn connect(daemon: &Daemon, id: [u8; 16], secret: [u8; 32]) -> [TcpStream; 2] {
+    let session = Session {
+        address: daemon.address(),
+        id: SessionId(id),
+        secret: causeway_proto::id::SessionSecret(secret),
+    };
+    let heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
+    let (commands, position) = session.connect_after(Purpose::Commands, 0, 5).unwrap();
+    assert_eq!(position, WANTS_RECORD | REEXECUTES);
+    [heartbeat, commands]
 }
 
 #[tokio::test]
@@ -41,14 +56,7 @@ async fn a_session_is_opened_again_once_and_begins_with_nothing() {
     }
     let other = reopen(&daemon, &id, &[9; 32], true).await.unwrap_err();
     assert_eq!(other.code(), Code::AlreadyExists);
-    let session = Session {
-        address: daemon.address(),
-        id: SessionId(id),
-        secret: causeway_proto::id::SessionSecret(secret),
-    };
-    let _heartbeat = session.connect(Purpose::Heartbeat, 0).unwrap();
-    let (_commands, position) = session.connect_after(Purpose::Commands, 0, 5).unwrap();
-    assert_eq!(position, WANTS_RECORD | REEXECUTES);
+    let _connections = connect(&daemon, id, secret);
     // The client has come, so nobody else may.
     let late = reopen(&daemon, &id, &secret, true).await.unwrap_err();
     assert_eq!(late.code(), Code::AlreadyExists);
@@ -56,13 +64,24 @@ async fn a_session_is_opened_again_once_and_begins_with_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_that_the_node_has_ended_stays_ended() {
+async fn a_session_whose_client_does_not_come_in_time_can_be_opened_again() {
     let daemon = Setup::new()
         .config("[sessions]\nconnect_limit = 1\n")
         .start();
     let (id, secret) = ([7; 16], [8; 32]);
     reopen(&daemon, &id, &secret, true).await.unwrap();
-    // Its client does not come.
+    daemon.until_sessions(0).await;
+    reopen(&daemon, &id, &secret, true).await.unwrap();
+    connect(&daemon, id, secret);
+}
+
+#[tokio::test]
+async fn a_session_that_the_node_has_ended_stays_ended() {
+    let daemon = Setup::new().start();
+    let (id, secret) = ([7; 16], [8; 32]);
+    reopen(&daemon, &id, &secret, true).await.unwrap();
+    drop(connect(&daemon, id, secret));
+    // Its client is away for too long.
     daemon.until_sessions(0).await;
     let ended = reopen(&daemon, &id, &secret, true).await.unwrap_err();
     assert_eq!(ended.code(), Code::FailedPrecondition, "{ended}");

@@ -18,10 +18,12 @@ use crate::config::{self, ServerSettings};
 
 /// For how long a node's answer counts.
 const ANSWER_COUNTS: Duration = Duration::from_secs(60);
+/// How long a node is not asked again that has not answered.
+const SILENCE_COUNTS: Duration = Duration::from_secs(2);
 /// Longest wait for a node's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a node has answered, and when.
+/// What a node has answered, and until when that counts.
 type Answer = (Instant, Arc<Vec<Link>>);
 
 /// A node that may be asked.
@@ -125,18 +127,23 @@ fn newest(links: &[Link], far: &[u8], is_reversed: bool, now: u64) -> Option<Fig
 fn links_of(node: &End) -> Arc<Vec<Link>> {
     static ANSWERS: LazyLock<Mutex<HashMap<Bytes, Answer>>> = LazyLock::new(Mutex::default);
     let known = ANSWERS.lock().get(&node.uuid).cloned();
-    if let Some((_, links)) = known.filter(|(at, _)| at.elapsed() < ANSWER_COUNTS) {
+    if let Some((_, links)) = known.filter(|(until, _)| Instant::now() < *until) {
         return links;
     }
-    if !node.is_available {
+    // Nodes of a device manager give their figures to that alone.
+    if !node.is_available || !node.credential.is_empty() {
         return Arc::default();
     }
-    let links = links::links_within(&node.server, node.credential.clone(), ANSWER_WITHIN);
-    let links = Arc::new(links.unwrap_or_else(|error| {
-        tracing::debug!(%error, "the figures of a node's links are not known");
-        Vec::new()
-    }));
-    let answer = (Instant::now(), Arc::clone(&links));
+    let answered = links::links_within(&node.server, ANSWER_WITHIN);
+    let (counts, links) = match answered {
+        Ok(links) => (ANSWER_COUNTS, links),
+        Err(error) => {
+            tracing::debug!(%error, "the figures of a node's links are not known");
+            (SILENCE_COUNTS, Vec::new())
+        }
+    };
+    let links = Arc::new(links);
+    let answer = (Instant::now() + counts, Arc::clone(&links));
     ANSWERS.lock().insert(node.uuid.clone(), answer);
     links
 }

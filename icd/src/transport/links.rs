@@ -52,18 +52,17 @@ pub fn measure_link(
 /// # Errors
 /// [`WireError`].
 pub fn links_of(server: &ServerSettings) -> Result<Vec<Link>, WireError> {
-    links_within(server, Bytes::new(), ANSWER_WITHIN)
+    links_within(server, ANSWER_WITHIN)
 }
 
 /// As [`links_of`], with the credential for the node, and this time limit.
 pub(super) fn links_within(
     server: &ServerSettings,
-    credential: Bytes,
     limit: Duration,
 ) -> Result<Vec<Link>, WireError> {
     let request = GetLinksRequest {
         wire_version: u32::from(WireVersion::CURRENT.number()),
-        credential,
+        ..GetLinksRequest::default()
     };
     ask(server, limit, request, async |mut of, request| {
         of.links(request).await

@@ -183,7 +183,7 @@ impl Redialer {
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
-                Err(Failed::ForNow(why)) => why,
+                Err(Failed::ForNow(why)) if !self.recovery.may_be_open() => why,
                 Err(last) => match self.recover(core, last, &mut patience, stops) {
                     Ok(why) => why,
                     Err(last) => {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use causeway_proto::id::EventId;
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::bulk::memory::HostRegion;
@@ -30,15 +31,21 @@ pub(super) struct SentBytes {
 pub(super) struct Copied {
     bytes: Arc<HostRegion>,
     copied: AtomicU64,
+    /// Where the copied parts begin, by their offset, with their lengths.
+    parts: Mutex<FxHashMap<u64, u64>>,
 }
 
 impl Copied {
-    /// Copies bytes of the write's `source`, each byte once. Does nothing if all were copied: then a write is sent again.
+    /// Copies bytes of the write's `source`. Does nothing if all were copied: then a write is sent again.
     pub(super) fn copy(&self, source: &HostRegion, offset: u64, length: u64) {
-        if !self.is_whole() {
-            self.bytes.copy_part(source, offset, length);
-            self.copied.fetch_add(length, Ordering::AcqRel);
+        if self.is_whole() {
+            return;
         }
+        self.bytes.copy_part(source, offset, length);
+        // A late lane of a dead worker may copy a part that a lane of the next worker copies, too. It counts once.
+        let earlier = self.parts.lock().insert(offset, length);
+        let more = length.saturating_sub(earlier.unwrap_or(0));
+        self.copied.fetch_add(more, Ordering::AcqRel);
     }
 
     fn is_whole(&self) -> bool {
@@ -78,6 +85,7 @@ impl SentBytes {
                 Arc::clone(place.insert(Arc::new(Copied {
                     bytes,
                     copied: AtomicU64::new(0),
+                    parts: Mutex::default(),
                 })))
             }
         })
@@ -167,6 +175,18 @@ mod tests {
         again.copy(&source, 6000, 4000);
         assert!(sent.whole(EVENT).is_none());
         again.copy(&source, 0, 6000);
+        assert_eq!(sent.whole(EVENT).unwrap().copy_out(), source.copy_out());
+    }
+
+    #[test]
+    fn a_part_that_is_copied_twice_counts_once() {
+        let (mut sent, source) = (SentBytes::new(1 << 20), source());
+        let lanes = [(); 2].map(|()| sent.place(EVENT, LENGTH).unwrap());
+        for lane in &lanes {
+            lane.copy(&source, 0, 5000);
+        }
+        assert!(sent.whole(EVENT).is_none());
+        lanes[0].copy(&source, 5000, 5000);
         assert_eq!(sent.whole(EVENT).unwrap().copy_out(), source.copy_out());
     }
 

@@ -27,4 +27,5 @@ mod remembered;
 mod scene;
 mod short_cuts;
 mod stage;
+mod step_down;
 mod strangers;

@@ -99,8 +99,13 @@ impl Search {
             && let Some(of) = self.candidates.get_mut(leader)
         {
             self.hinted = Some(leader);
+            // Two managers may name each other. Others get their turns all the same.
+            let soon = match of.last {
+                Some(Refusal::NotLeading(_)) => now + STAGGER,
+                _ => now,
+            };
             // While its answer is awaited, the leader is not asked again.
-            of.due = of.due.map(|_| Duration::ZERO);
+            of.due = of.due.map(|due| due.min(soon));
         }
     }
 
@@ -164,6 +169,26 @@ mod tests {
         assert!(!search.is_leaderless());
         search.refused(3 * MS, 1, Refusal::Failed, 1.0);
         assert!(search.is_leaderless() && search.is_answered());
+    }
+
+    #[test]
+    fn two_that_name_each_other_keep_no_other_from_being_asked() {
+        let mut search = Search::new(3, Some(1));
+        let mut asked = Vec::new();
+        for step in 0..200 {
+            let now = MS * step;
+            while let Some(number) = search.next(now) {
+                asked.push(number);
+                let other = match number {
+                    1 => 2,
+                    2 => 1,
+                    _ => continue,
+                };
+                search.refused(now, number, Refusal::NotLeading(Some(other)), 0.5);
+            }
+        }
+        assert_eq!(asked[..3], [1, 2, 0]);
+        assert!((5..12).contains(&asked.len()), "{asked:?}");
     }
 
     #[test]

@@ -106,6 +106,13 @@ impl Served {
             && worker.parked().is_none()
     }
 
+    /// Whether no client has come to the session's first worker, which begins with nothing. Then the client may open the
+    /// session again.
+    pub(super) fn has_nothing(&self) -> bool {
+        let is_first = |of: &Checkpoint| of.is_nothing() && of.attempts == 0;
+        !self.worker.is_connected() && self.checkpoint.as_ref().is_some_and(is_first)
+    }
+
     /// Whether another worker takes the place of the session's worker, which has ended with this status: it may, and not too
     /// many have died.
     pub(super) fn is_replaced(&self, status: &io::Result<ExitStatus>, now: Instant) -> bool {

@@ -24,6 +24,9 @@ pub(in crate::transport) struct Recovery {
     is_anew: bool,
     /// Whether the session was opened again, and not tried since.
     has_just_opened: bool,
+    /// Whether the session may have been opened again, because the reply was lost. Only another call tells its new
+    /// certificate.
+    may_be_open: bool,
     /// How often the session was opened again since it has lasted for a while.
     opened: u32,
 }
@@ -32,6 +35,7 @@ impl Recovery {
     /// Handles a break of connections that have lasted for this time.
     pub(super) fn begin(&mut self, lasted: Duration) {
         (self.is_longer, self.is_anew, self.has_just_opened) = (false, false, false);
+        self.may_be_open = false;
         if lasted >= LASTING {
             self.opened = 0;
         }
@@ -40,6 +44,11 @@ impl Recovery {
     /// Whether the program waits for another session than the one that it had.
     pub(super) fn is_longer(&self) -> bool {
         self.is_longer
+    }
+
+    /// Whether the session may have been opened again.
+    pub(super) fn may_be_open(&self) -> bool {
+        self.may_be_open
     }
 
     /// Whether the session was opened again since the last call, so that the next attempt needs no pause.
@@ -62,7 +71,7 @@ impl Redialer {
         waits && core.begins_anywhere() && !is_leased()
     }
 
-    /// Handles a final failure. Returns why the session has no connection yet, or the failure if it is final.
+    /// Handles a final failure, or any if the session may have been opened again. Returns why the session has no connection yet, or the failure if it is final.
     pub(super) fn recover(
         &mut self,
         core: &Core,
@@ -71,10 +80,13 @@ impl Redialer {
         stops: &mut Stops,
     ) -> Result<String, Failed> {
         if !self.may_reopen(core) {
-            return Err(last);
+            return match last {
+                Failed::ForNow(why) => Ok(why),
+                last => Err(last),
+            };
         }
         match last {
-            Failed::Unknown(why) => {
+            Failed::Unknown(why) | Failed::ForNow(why) => {
                 let begun = Instant::now();
                 let reopened = self.reopen(core, why, patience);
                 let spent = begun.elapsed();
@@ -102,6 +114,7 @@ impl Redialer {
         };
         let is_wanted = || !core.is_failed();
         let reopened = node.reopen(self.dialer.session, &self.dialer.secret, is_wanted);
+        self.recovery.may_be_open = matches!(reopened, Err(NotReopened::NotReached(_)));
         match reopened {
             // Perhaps this is not the node that had the session.
             Err(NotReopened::NotReached(_)) => {}

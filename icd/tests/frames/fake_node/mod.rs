@@ -109,6 +109,8 @@ pub struct FakeNode {
     pub address: SocketAddr,
     shared: Arc<Shared>,
     proved: Mutex<Receiver<(Introduction, TcpStream)>>,
+    /// Bulk lanes that came before the commands' connection.
+    early: Mutex<Vec<TcpStream>>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -205,6 +207,7 @@ impl FakeNode {
             address,
             shared,
             proved: Mutex::new(receiver),
+            early: Mutex::default(),
             runtime,
         }
     }
@@ -240,15 +243,20 @@ impl FakeNode {
 
     /// Returns the worker's end of the newly opened session.
     pub fn worker(&self) -> FakeWorker {
-        let (preamble, stream) = self.next();
-        FakeWorker(
-            match preamble.purpose {
+        loop {
+            let (preamble, stream) = self.next();
+            let link = match preamble.purpose {
                 Purpose::Commands => Link::Direct(stream),
                 Purpose::CommandsGrpc => self.serve_grpc(stream),
+                // Lanes are dialled beside the commands.
+                Purpose::Bulk => {
+                    self.early.lock().unwrap().push(stream);
+                    continue;
+                }
                 other => panic!("{other:?} before the commands"),
-            },
-            0,
-        )
+            };
+            return FakeWorker(link, 0);
+        }
     }
 
     /// Returns the next proved connection, except heartbeats.
@@ -265,6 +273,9 @@ impl FakeNode {
 
     /// Returns the next bulk lane.
     pub fn lane(&self) -> TcpStream {
+        if let Some(early) = self.early.lock().unwrap().pop() {
+            return early;
+        }
         let (preamble, stream) = self.next();
         assert_eq!(preamble.purpose, Purpose::Bulk);
         stream
