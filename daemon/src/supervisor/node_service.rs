@@ -122,9 +122,12 @@ impl Node for NodeService {
     ) -> Result<Response<Inventory>, Status> {
         let user = caller(&request)?;
         self.check_version(request.get_ref().wire_version)?;
-        // No probe runs on behalf of an unknown caller, because it is shown no device.
-        let is_known = self.let_in(&request, &request.get_ref().credential, &user)?;
-        let known = match is_known {
+        let credential = &request.get_ref().credential;
+        let is_known = self.let_in(&request, credential, &user)?;
+        let has_devices = |managed: &Managed| managed.knows(credential, &user);
+        let is_shown = is_known && self.managed.as_ref().is_none_or(has_devices);
+        // No probe runs on behalf of a caller who is shown no device.
+        let known = match is_shown {
             true => self.readiness.current_inventory().await,
             false => self.readiness.latest_inventory(),
         };
@@ -137,12 +140,14 @@ impl Node for NodeService {
             // The start of a program must not wait for cards.
             inventory.uses = self.readiness.uses(Duration::ZERO).await;
             inventory.remarks.extend(self.readiness.cards_remark());
+        }
+        if is_shown {
             let speeds = self.description.link_speeds(&inventory.peer_addresses);
             inventory.link_speeds = speeds.await;
         }
         Ok(Response::new(match &self.managed {
             None => inventory,
-            Some(managed) => managed.shown(inventory, &request.get_ref().credential, &user),
+            Some(managed) => managed.shown(inventory, credential, &user),
         }))
     }
 
@@ -248,6 +253,9 @@ impl Node for NodeService {
         request: Request<MeasureLinkRequest>,
     ) -> Result<Response<MeasureLinkReply>, Status> {
         let (user, may_force) = self.link_caller(&request)?;
+        // A claim is no lease, so the connection may still be a stranger's. A measurement takes longer than strangers have.
+        let peer = request.extensions().get::<Peer>();
+        let _kept_open = peer.map(|peer| peer.standing.keep_open());
         if self.workers.counts().draining {
             return Err(Status::unavailable("the node is shutting down"));
         }
@@ -582,10 +590,6 @@ impl NodeService {
             return Ok((user, may_force));
         };
         let Measurer { user, is_admin } = managed.measurer(&request.get_ref().credential, &user)?;
-        // A connection with a valid claim is no stranger's.
-        if let Some(peer) = request.extensions().get::<Peer>() {
-            authentication::let_in(peer)?;
-        }
         let may_force = is_admin || administrators.contains(&user);
         Ok((User(Some(user)), may_force))
     }

@@ -22,7 +22,7 @@ use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::LIMIT;
+use super::{Closed, LIMIT};
 
 /// The user of the leases, unless a test names another.
 pub const USER: &str = "ann";
@@ -64,18 +64,19 @@ impl Manager {
 
     /// Starts a manager that shares its store with others.
     pub fn playing(part: Part) -> Manager {
-        Manager::playing_at("127.0.0.1:0".parse().unwrap(), part)
+        Manager::playing_at(Closed::port(), part)
     }
 
-    pub fn playing_at(address: SocketAddr, part: Part) -> Manager {
+    /// Starts such a manager at a port that was closed before.
+    pub fn playing_at(closed: Closed, part: Part) -> Manager {
         let (joins, joined) = channel();
         let part = Arc::new(Mutex::new(part));
         let played = Arc::clone(&part);
         let questions = Arc::default();
         let asked = Arc::clone(&questions);
-        let listener = std::net::TcpListener::bind(address).unwrap();
+        let address = closed.address;
+        let listener = closed.listen();
         listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             super::block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();

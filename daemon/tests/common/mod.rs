@@ -5,6 +5,7 @@
 
 pub mod bulk;
 pub mod cached;
+mod closed;
 pub mod cutter;
 mod daemon;
 mod eventually;
@@ -32,6 +33,7 @@ use causeway_proto::version::WireVersion;
 use prost::Message;
 use prost::bytes::Bytes;
 
+pub use self::closed::Closed;
 pub use self::daemon::Daemon;
 pub use self::daemon::block_on;
 pub(crate) use self::eventually::eventually;

@@ -7,14 +7,13 @@ use causeway_proto::control::{GetInventoryRequest, Inventory};
 use causeway_proto::manager::{ClaimedNode, Unit};
 use causeway_proto::version::WireVersion;
 use causeway_security::LeaseKey;
-use hyper_util::rt::TokioIo;
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 
 use crate::common;
 use crate::common::manager::{LONG, Manager, claim, grant};
-use crate::common::{Daemon, allocate, context_on};
-use crate::support::{cluster, configured, shown};
+use crate::common::{allocate, context_on};
+use crate::support::{cluster, configured, reach, shown};
 
 #[test]
 fn a_lease_opens_a_session_with_its_devices_and_no_others() {
@@ -93,18 +92,6 @@ fn what_is_no_lease_of_this_node_opens_nothing() {
     }
     let _session = cluster.open(&credential);
     node.expect_sessions(&lease, 1);
-}
-
-/// Opens one connection for calls to a node.
-async fn reach(daemon: &Daemon) -> NodeClient<Channel> {
-    let socket = tokio::net::TcpStream::connect(&daemon.address).await;
-    let mut socket = Some(socket.unwrap());
-    let connector = tower::service_fn(move |_: Uri| {
-        let socket = socket.take().map(TokioIo::new);
-        std::future::ready(socket.ok_or_else(|| std::io::Error::other("one is all there is")))
-    });
-    let node = Endpoint::from_static("http://node");
-    NodeClient::new(node.connect_with_connector(connector).await.unwrap())
 }
 
 async fn ask(

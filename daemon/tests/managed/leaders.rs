@@ -6,7 +6,7 @@ use std::path::Path;
 use causeway_proto::metadata::ClusterId;
 
 use crate::common::manager::{Manager, Node, Part};
-use crate::common::{Daemon, eventually};
+use crate::common::{Closed, Daemon, eventually};
 use crate::support::DEVICES;
 
 const OURS: ClusterId = ClusterId([1; 16]);
@@ -98,24 +98,20 @@ fn a_standby_leads_the_daemon_to_the_leader_and_gets_no_hello() {
 
 #[test]
 fn dead_and_silent_managers_do_not_matter() {
-    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
-    let dead_address = dead.local_addr().unwrap();
-    drop(dead);
+    let dead = Closed::port();
     // The kernel accepts connections to this one, and nobody answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let leader = Manager::playing(Part::Leads(1, OURS));
-    let addresses = [dead_address, silent.local_addr().unwrap(), leader.address];
+    let addresses = [dead.address, silent.local_addr().unwrap(), leader.address];
     let _daemon = Joining::start(&addresses);
     welcomed(&leader, 1, 1);
 }
 
 #[test]
 fn a_daemon_that_does_not_reach_the_leader_says_so_to_a_standby() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
-    let leader = gone.local_addr().unwrap();
-    drop(gone);
-    let standby = Manager::playing(Part::StandsBy(Some(leader)));
-    let _daemon = Joining::start(&[standby.address, leader]);
+    let leader = Closed::port();
+    let standby = Manager::playing(Part::StandsBy(Some(leader.address)));
+    let _daemon = Joining::start(&[standby.address, leader.address]);
     let node = eventually("the node is named", || standby.missing().pop());
     standby.plays(Part::Leads(5, OURS));
     let joined = standby.joined();
@@ -150,12 +146,10 @@ fn a_daemon_misses_no_leader_while_there_is_none() {
 
 #[test]
 fn a_single_manager_that_was_away_is_not_asked_in_advance() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = gone.local_addr().unwrap();
-    drop(gone);
-    let daemon = Joining::start(&[address]);
+    let gone = Closed::port();
+    let daemon = Joining::start(&[gone.address]);
     daemon.says("cannot join the device manager");
-    let leader = Manager::playing_at(address, Part::Leads(5, OURS));
+    let leader = Manager::playing_at(gone, Part::Leads(5, OURS));
     let _node = leader.joined();
     assert_eq!(leader.asked(), 0);
 }
@@ -163,10 +157,8 @@ fn a_single_manager_that_was_away_is_not_asked_in_advance() {
 #[test]
 fn a_daemon_that_the_leader_refuses_does_not_ask_a_standby_for_another_leader() {
     let (leader, standby) = pair();
-    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
-    let dead_address = dead.local_addr().unwrap();
-    drop(dead);
-    let _daemon = Joining::start(&[leader.address, standby.address, dead_address]);
+    let dead = Closed::port();
+    let _daemon = Joining::start(&[leader.address, standby.address, dead.address]);
     // The dead one alone, before the leader has answered, may count.
     drop(leader.joined());
     drop(leader.joined());

@@ -4,16 +4,17 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use causeway_proto::control::node_client::NodeClient;
-use causeway_proto::control::{GetLinksRequest, LinkEnd, MeasureLinkReply, MeasureLinkRequest};
+use causeway_proto::control::{
+    GetInventoryRequest, GetLinksRequest, LinkEnd, MeasureLinkReply, MeasureLinkRequest,
+};
 use causeway_proto::manager::{MeasuringClaim, NodePlace};
 use causeway_proto::version::WireVersion;
 use causeway_security::{EndKey, LeaseKey};
 use tonic::{Code, Status};
 
-use crate::common::Daemon;
-use crate::common::block_on;
 use crate::common::manager::{LONG, Manager, Node, USER};
-use crate::support::{Cluster, daemon};
+use crate::common::{Closed, Daemon, LIMIT, block_on};
+use crate::support::{Cluster, configured, daemon, reach};
 
 const VERSION: u32 = WireVersion::CURRENT.number() as u32;
 
@@ -197,12 +198,11 @@ fn a_node_dials_only_where_the_manager_says_that_another_node_is() {
         refused(daemon, asked(claim.clone(), Some(wrong)), "has not proved");
     }
     // Nobody is at the stated address, and the named one gets no connection.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = Closed::port();
     let nobody = NodePlace {
-        addresses: vec![free.local_addr().unwrap().to_string()],
+        addresses: vec![closed.address.to_string()],
         ..other
     };
-    drop(free);
     let request = MeasureLinkRequest {
         stream_ms: 50,
         ..asked(claim, Some(to(key.sign_place(&nobody))))
@@ -243,6 +243,40 @@ fn free(daemon: &Daemon, request: MeasureLinkRequest) -> MeasureLinkReply {
         assert!(Instant::now() < until, "the node is busy");
         std::thread::sleep(Duration::from_millis(reply.busy_ms.into()));
     }
+}
+
+#[test]
+fn a_claim_gives_time_to_measure_and_makes_no_connection_known() {
+    let manager = Manager::start();
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let short = "[connections]\nhandshake_time_limit_ms = 1000\n";
+    let start = |of: usize| {
+        let daemon = configured(&manager, folders[of].path(), short);
+        let node = manager.welcomed(10);
+        (daemon, node)
+    };
+    let ((one, first), (other, second)) = (start(0), start(1));
+    is_joined(&first);
+    is_joined(&second);
+    // This takes longer than a stranger has.
+    let pair = [(&one, &first), (&other, &second)];
+    let link = measure_pair(&manager, pair, |request| request.stream_ms = 1_000);
+    assert!(link.outward > 0);
+    let request = asked(manager.key.sign_measuring(&claim(&first)), None);
+    block_on(async {
+        let mut caller = reach(&one).await;
+        caller.measure_link(request.clone()).await.unwrap();
+        // The connection still has a stranger's time.
+        let until = Instant::now() + LIMIT;
+        let inventory = GetInventoryRequest {
+            wire_version: VERSION,
+            ..GetInventoryRequest::default()
+        };
+        while caller.get_inventory(inventory.clone()).await.is_ok() {
+            assert!(Instant::now() < until, "the caller is known");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
 }
 
 #[test]

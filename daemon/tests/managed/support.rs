@@ -3,8 +3,11 @@
 use std::path::Path;
 
 use causeway_proto::control::Inventory;
+use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::manager::Grant;
+use hyper_util::rt::TokioIo;
 use tonic::Code;
+use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::common::manager::{Manager, Node, grant};
 use crate::common::{Daemon, Session};
@@ -75,4 +78,16 @@ impl Cluster {
 pub(crate) fn shown(inventory: &Inventory) -> Vec<bool> {
     let devices = inventory.platforms.iter().flat_map(|of| &of.devices);
     devices.map(|device| !device.info.is_empty()).collect()
+}
+
+/// Opens one connection for calls to a node.
+pub(crate) async fn reach(daemon: &Daemon) -> NodeClient<Channel> {
+    let socket = tokio::net::TcpStream::connect(&daemon.address).await;
+    let mut socket = Some(socket.unwrap());
+    let connector = tower::service_fn(move |_: Uri| {
+        let socket = socket.take().map(TokioIo::new);
+        std::future::ready(socket.ok_or_else(|| std::io::Error::other("one is all there is")))
+    });
+    let node = Endpoint::from_static("http://node");
+    NodeClient::new(node.connect_with_connector(connector).await.unwrap())
 }

@@ -88,6 +88,7 @@ mod tests {
     use crate::inventory::NodeId;
     use crate::lease::change::NodeRow;
     use crate::service::book::Connected;
+    use crate::service::input::ConnectionId;
 
     #[test]
     fn drained_nodes_that_are_switched_off_are_not_missed() {
@@ -104,6 +105,7 @@ mod tests {
             book.nodes.insert(node, row);
         }
         let connected = Connected {
+            connection: ConnectionId::fresh(),
             devices: Vec::new(),
             stopping: false,
             insecure: false,

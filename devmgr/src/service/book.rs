@@ -10,7 +10,7 @@ use bytes::Bytes;
 use causeway_proto::control::Client;
 use causeway_proto::request::{answer_of, property};
 
-use super::input::{Load, NodeLink};
+use super::input::{ConnectionId, Load, NodeLink};
 use crate::inventory::{DeviceId, NodeId, OfferedDevice};
 use crate::lease::change::{LeaseRow, NodeRow, WaitingRow};
 use crate::lease::{Change, Event, Joined, LeaseId, Manager, Rows};
@@ -49,6 +49,8 @@ pub(crate) struct Now {
 
 /// A connected node.
 pub(crate) struct Connected {
+    /// The node's current connection.
+    pub(crate) connection: ConnectionId,
     pub(crate) devices: Vec<Offered>,
     /// Whether the node was told to shut down.
     pub(crate) stopping: bool,
@@ -151,6 +153,7 @@ impl Book {
     /// Records a connected node.
     pub(crate) fn connect(&mut self, joined: &Joined, link: &NodeLink) {
         let connected = Connected {
+            connection: link.connection,
             devices: joined.devices.iter().map(Offered::new).collect(),
             stopping: joined.stopping,
             insecure: link.is_insecure,

@@ -1,9 +1,11 @@
 //! Measured links: the figures that nodes report, and the claims with which users have links measured.
 //!
 //! The figures are in memory only: nodes keep them, and report them again to each manager. The owner's state says who may
-//! see a node. Invariants: a node reports its own links only, to nodes that the manager knows. A node has [`MOST_OF_NODE`]
-//! figures at most, and all nodes together [`MOST`]; no node displaces figures of one that has fewer. A user gets neither name nor claim of a node that the policy hides from them.
+//! see a node. Invariants: a node reports its own links only, over its current connection, to nodes that the manager knows. A
+//! node has [`MOST_OF_NODE`] figures at most, and all nodes together [`MOST`]; no node displaces figures of one that has
+//! fewer. A user gets neither name nor claim of a node that the policy hides from them.
 
+use std::collections::btree_map;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use causeway_security::LeaseKey;
 use parking_lot::Mutex;
 
 use super::book::Book;
+use super::input::ConnectionId;
 use crate::dashboard::view::ReportedLink;
 use crate::inventory::NodeId;
 use crate::policy::UserName;
@@ -78,24 +81,21 @@ impl ReportedLinks {
 
     /// All figures of links among these nodes.
     fn among(&self, nodes: &BTreeSet<NodeId>) -> Vec<pb::NodeLink> {
-        let seen: Vec<_> = {
+        let mut list = Vec::new();
+        for from in nodes {
+            // Locked for one node at a time, because heartbeats wait for the lock.
             let reported = self.0.lock();
-            let all = reported.of.iter().filter(|(from, _)| nodes.contains(from));
-            let all =
-                all.flat_map(|(from, links)| links.iter().map(move |(to, of)| (from, to, of)));
-            let seen = all.filter(|(_, to, _)| nodes.contains(to));
-            seen.map(|(from, to, of)| (*from, *to, of.clone()))
-                .collect()
-        };
-        // Without the lock, for which heartbeats wait.
-        let message = |(from, to, of): (NodeId, NodeId, Entry)| pb::NodeLink {
-            node_uuid: from.0.to_vec().into(),
-            link: Some(Link {
-                node_uuid: to.0.to_vec().into(),
-                ..of.to_wire()
-            }),
-        };
-        seen.into_iter().map(message).collect()
+            let links = reported.of.get(from).into_iter().flatten();
+            let links = links.filter(|(to, _)| nodes.contains(to));
+            list.extend(links.map(|(to, of)| pb::NodeLink {
+                node_uuid: from.0.to_vec().into(),
+                link: Some(Link {
+                    node_uuid: to.0.to_vec().into(),
+                    ..of.to_wire()
+                }),
+            }));
+        }
+        list
     }
 
     /// The newest figure of each pair, of so many pairs, the slowest first. Takes a while if something has changed.
@@ -121,6 +121,66 @@ impl ReportedLinks {
         };
         links
     }
+}
+
+/// The figures of one connection that the owner has not checked. Clones share them. Invariants: at most one task has them
+/// checked, and there are [`MOST_OF_NODE`] at most.
+#[derive(Clone, Default)]
+pub(super) struct UncheckedLinks(Arc<Mutex<Unchecked>>);
+
+#[derive(Default)]
+struct Unchecked {
+    figures: BTreeMap<NodeId, Entry>,
+    /// Whether a task has them checked.
+    has_task: bool,
+}
+
+impl UncheckedLinks {
+    /// Adds figures. Returns whether they need a task that has them checked.
+    pub(super) fn add(&self, figures: Vec<(NodeId, Entry)>) -> bool {
+        let mut unchecked = self.0.lock();
+        for (peer, entry) in figures {
+            let count = unchecked.figures.len();
+            match unchecked.figures.entry(peer) {
+                btree_map::Entry::Occupied(mut of) => {
+                    if of.get().when <= entry.when {
+                        of.insert(entry);
+                    }
+                }
+                btree_map::Entry::Vacant(of) if count < MOST_OF_NODE => {
+                    of.insert(entry);
+                }
+                // No honest node reports so many at once.
+                btree_map::Entry::Vacant(_) => {}
+            }
+        }
+        let needs_task = !unchecked.has_task && !unchecked.figures.is_empty();
+        unchecked.has_task |= needs_task;
+        needs_task
+    }
+
+    /// Takes the figures for a check. `None`: there are none, and the task ends.
+    pub(super) fn take(&self) -> Option<Vec<(NodeId, Entry)>> {
+        let mut unchecked = self.0.lock();
+        let figures = std::mem::take(&mut unchecked.figures);
+        unchecked.has_task = !figures.is_empty();
+        unchecked.has_task.then(|| figures.into_iter().collect())
+    }
+}
+
+/// Those figures of a connection that count: none, unless it is the node's current one, and those of links to nodes that the
+/// manager knows.
+pub(super) fn checked(
+    book: &Book,
+    (connection, node): (ConnectionId, NodeId),
+    mut figures: Vec<(NodeId, Entry)>,
+) -> Vec<(NodeId, Entry)> {
+    let current = book.connected.get(&node);
+    if current.is_none_or(|current| current.connection != connection) {
+        return Vec::new();
+    }
+    figures.retain(|(peer, _)| book.nodes.contains_key(peer));
+    figures
 }
 
 impl Reported {
@@ -313,6 +373,7 @@ mod tests {
     use super::*;
     use crate::lease::change::{LeaseRow, NodeRow};
     use crate::lease::{Change, Epoch, LeaseId};
+    use crate::service::book::Connected;
     use crate::time::Span;
 
     fn id(of: u64) -> NodeId {
@@ -362,16 +423,7 @@ mod tests {
 
     #[test]
     fn a_user_sees_the_nodes_of_their_leases_or_all() {
-        let mut book = Book::default();
-        for (number, name) in [(1, "gpu1"), (2, "gpu2"), (3, "gpu3")] {
-            book.apply(Change::PutNode(NodeRow {
-                node: id(number),
-                name: name.to_owned(),
-                addresses: vec![format!("{name}:7079")],
-                draining: false,
-                account: None,
-            }));
-        }
+        let mut book = with_nodes(&[(1, "gpu1"), (2, "gpu2"), (3, "gpu3")]);
         for (number, user, nodes) in [(1, "ann", &[1, 2, 9][..]), (2, "bob", &[3])] {
             book.apply(Change::PutLease(LeaseRow {
                 lease: LeaseId([number; 16]),
@@ -401,6 +453,64 @@ mod tests {
         let all = seen_nodes(&book, None);
         let allowed = allowed(&key, all, (&"ann".into(), false), Wall(0));
         assert!(allowed.nodes.is_empty() && allowed.lifetime_ms > 0);
+    }
+
+    fn with_nodes(names: &[(u64, &str)]) -> Book {
+        let mut book = Book::default();
+        for (number, name) in names {
+            book.apply(Change::PutNode(NodeRow {
+                node: id(*number),
+                name: (*name).to_owned(),
+                addresses: vec![format!("{name}:7079")],
+                draining: false,
+                account: None,
+            }));
+        }
+        book
+    }
+
+    #[test]
+    fn only_the_current_connection_of_a_node_reports_and_only_links_to_known_nodes() {
+        let mut book = with_nodes(&[(1, "gpu1"), (2, "gpu2")]);
+        let (current, other) = (ConnectionId::fresh(), ConnectionId::fresh());
+        let reported = || figures(id(1), &[link(id(2), 5, 1), link(id(3), 6, 1)]);
+        let count = |book: &Book, of| checked(book, (of, id(1)), reported()).len();
+        assert_eq!(count(&book, current), 0, "not connected");
+        book.connected.insert(
+            id(1),
+            Connected {
+                connection: current,
+                devices: Vec::new(),
+                stopping: false,
+                insecure: false,
+                link_key: Bytes::new(),
+                load: Arc::default(),
+            },
+        );
+        assert_eq!(count(&book, current), 1);
+        // A connection that was refused, or that another one has replaced.
+        assert_eq!(count(&book, other), 0);
+    }
+
+    #[test]
+    fn a_connection_has_one_check_at_a_time_of_all_that_has_come() {
+        let unchecked = UncheckedLinks::default();
+        assert!(!unchecked.add(Vec::new()));
+        assert!(unchecked.add(figures(id(1), &[link(id(2), 5, 1)])));
+        assert!(!unchecked.add(figures(id(1), &[link(id(2), 6, 2), link(id(3), 7, 1)])));
+        assert!(!unchecked.add(figures(id(1), &[link(id(2), 5, 1)])), "late");
+        let taken = unchecked.take().unwrap();
+        let rates: Vec<_> = taken.iter().map(|(_, of)| of.outward).collect();
+        assert_eq!(rates, [6, 7]);
+        // The check is under way.
+        assert!(!unchecked.add(figures(id(1), &[link(id(4), 8, 1)])));
+        assert_eq!(unchecked.take().unwrap().len(), 1);
+        assert!(unchecked.take().is_none());
+        assert!(unchecked.add(figures(id(1), &[link(id(4), 9, 2)])));
+        for to in 10..10_000 {
+            unchecked.add(figures(id(1), &[link(id(to), 5, 1)]));
+        }
+        assert_eq!(unchecked.take().unwrap().len(), MOST_OF_NODE);
     }
 
     #[test]

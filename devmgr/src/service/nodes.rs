@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_proto::control::Link;
+use causeway_links::Entry;
 use causeway_proto::manager::nodes_server::Nodes;
 use causeway_proto::manager::{Alive, FromNode, Hello, ToNode, from_node, to_node};
 use causeway_proto::metadata::Term;
@@ -23,7 +23,7 @@ use super::authentication::{Authenticator, check_name, wall_now};
 use super::book::Sight;
 use super::identity::Identity;
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
-use super::links::{ReportedLinks, figures};
+use super::links::{ReportedLinks, UncheckedLinks, checked, figures};
 use super::reading::{gone, read};
 use super::wire;
 use crate::identity::NotKnown;
@@ -97,6 +97,7 @@ impl Nodes for NodesService {
             load: Arc::default(),
             silence_limit: self.silence_limit,
             links: self.links.clone(),
+            unchecked: UncheckedLinks::default(),
             until: caller.until,
         };
         let link = NodeLink {
@@ -184,6 +185,8 @@ struct Connection {
     load: Arc<Load>,
     silence_limit: Duration,
     links: ReportedLinks,
+    /// Figures whose check by the owner is due.
+    unchecked: UncheckedLinks,
     /// When the node's credentials expire.
     until: Option<Wall>,
 }
@@ -203,9 +206,10 @@ impl Connection {
                 Ok(Err(status)) => break status.message().to_owned(),
                 Err(_) => break "the node sent nothing within the heartbeat limit".to_owned(),
             };
-            if let Some(from_node::Message::Heartbeat(beat)) = &mut word.message {
-                self.keep(std::mem::take(&mut beat.links));
-            }
+            let links = match &mut word.message {
+                Some(from_node::Message::Heartbeat(beat)) => std::mem::take(&mut beat.links),
+                _ => Vec::new(),
+            };
             let refusal = match &word.message {
                 Some(from_node::Message::Refused(of)) => {
                     Some(of.reason.chars().take(256).collect())
@@ -222,7 +226,7 @@ impl Connection {
                         return;
                     }
                 }
-                Ok(None) => {}
+                Ok(None) => self.keep(figures(self.node, &links)),
                 Err(status) => break status.message().to_owned(),
             }
         };
@@ -231,23 +235,24 @@ impl Connection {
         let _ = self.owner.send(Input::Left(self.id, self.node)).await;
     }
 
-    /// Keeps the figures of links to nodes that the manager knows.
-    fn keep(&self, links: Vec<Link>) {
-        let figures = figures(self.node, &links);
-        if figures.is_empty() {
+    /// Keeps figures that the owner finds right. While a task waits for the owner, later figures join those that wait.
+    fn keep(&self, figures: Vec<(NodeId, Entry)>) {
+        if !self.unchecked.add(figures) {
             return;
         }
-        let (owner, links, node) = (self.owner.clone(), self.links.clone(), self.node);
+        let (owner, id, node) = (self.owner.clone(), self.id, self.node);
+        let (links, unchecked) = (self.links.clone(), self.unchecked.clone());
         // A separate task, because heartbeats need their answers while the owner waits for its disk.
         tokio::spawn(async move {
-            let known = read(&owner, move |sight| {
-                let known = figures.into_iter();
-                let known = known.filter(|(peer, _)| sight.book.nodes.contains_key(peer));
-                known.collect()
-            });
-            // Fails only when the owner has ended.
-            if let Ok(known) = known.await {
-                links.note(node, known, wall_now());
+            while let Some(figures) = unchecked.take() {
+                let known = read(&owner, move |sight| {
+                    checked(sight.book, (id, node), figures)
+                });
+                match known.await {
+                    Ok(known) => links.note(node, known, wall_now()),
+                    // The owner has ended.
+                    Err(_) => return,
+                }
             }
         });
     }

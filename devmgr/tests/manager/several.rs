@@ -80,7 +80,11 @@ impl Several {
             if number != former {
                 return (number, begin.elapsed());
             }
-            assert!(begin.elapsed() < AT_MOST, "the former leader still leads");
+            // A leader that steps aside has two waits before, which may both begin anew.
+            assert!(
+                begin.elapsed() < 2 * AT_MOST,
+                "the former leader still leads"
+            );
         }
     }
 
@@ -424,7 +428,7 @@ async fn a_leader_that_most_nodes_do_not_reach_steps_aside_and_the_next_one_stay
     let stays = "a manager has stepped aside for that within the last minutes";
     while !several.managers[second].log().contains(stays) {
         assert!(
-            begin.elapsed() < AT_MOST,
+            begin.elapsed() < 2 * AT_MOST,
             "{}",
             several.managers[second].log()
         );

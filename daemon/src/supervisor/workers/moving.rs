@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Introduction, Verdict};
 use rustix::fs::MemfdFlags;
+use subtle::ConstantTimeEq;
 
 use super::super::contents::Contents;
 use super::super::managed::{Epoch, LeaseId, Opened as PlaceOpened, Place, PlaceNumber};
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Worker;
+use super::reopening::Reopened;
 use super::{Served, Workers, WorkersState};
 use crate::handover::Leased;
 
@@ -125,13 +127,19 @@ impl Moving {
         self.parked.get(&id)?.place().map(Place::opened)
     }
 
-    /// Forgets a session that has left. Returns false if it is still parked here.
-    pub(super) fn forget_left(&mut self, id: &SessionId) -> bool {
+    /// Whether a session of this id keeps one from opening again: it is parked here, or it has left and had another secret.
+    pub(super) fn refuses(&self, again: &Reopened) -> bool {
+        let refuses =
+            |of: &ParkedHere| !matches!(of.stage, Stage::Left) || !of.has_secret_of(again);
+        self.parked.get(&again.id).is_some_and(refuses)
+    }
+
+    /// Forgets a session that has left, because it is here again.
+    pub(super) fn forget_left(&mut self, id: &SessionId) {
         let has_left = |of: &ParkedHere| matches!(of.stage, Stage::Left);
         if self.parked.get(id).is_some_and(has_left) {
             self.parked.remove(id);
         }
-        !self.parked.contains_key(id)
     }
 
     /// The sessions of a lease that are parked here.
@@ -208,6 +216,12 @@ pub(super) struct EndedHere {
 }
 
 impl ParkedHere {
+    fn has_secret_of(&self, again: &Reopened) -> bool {
+        let own = self.ticket.assignment();
+        // In constant time, so that the duration does not reveal the secret.
+        own.is_some_and(|own| own.secret.0.ct_eq(&again.secret.0).into())
+    }
+
     fn place(&self) -> Option<&Place> {
         match &self.stage {
             Stage::Waits(moved) | Stage::Leaves(moved) | Stage::Sent(moved) => Some(&moved.place),
@@ -561,5 +575,47 @@ impl ParkedSessions {
         let file = self.contents(&id)?;
         self.discard(&id);
         Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handover::Assignment;
+    use crate::supervisor::holders::Holder;
+    use causeway_proto::control::Client;
+    use causeway_proto::id::SessionSecret;
+
+    #[test]
+    fn only_a_session_that_has_left_itself_opens_again() {
+        let assignment = Assignment::of_test(SessionId([1; 16]));
+        let ticket = Ticket::new(
+            &assignment,
+            5,
+            Client::default(),
+            &Holder::default(),
+            Duration::ZERO,
+        );
+        let again = |id, secret: &SessionSecret| Reopened {
+            id: SessionId([id; 16]),
+            secret: secret.clone(),
+        };
+        let mut moving = Moving::default();
+        let left = ParkedHere {
+            ticket,
+            stage: Stage::Left,
+            since: Instant::now(),
+        };
+        moving.parked.insert(assignment.id, left);
+        let another = SessionSecret([9; 32]);
+        assert!(moving.refuses(&again(1, &another)));
+        assert!(!moving.refuses(&again(2, &another)));
+        // It is not forgotten before the session is here again.
+        for _ in 0..2 {
+            assert!(!moving.refuses(&again(1, &assignment.secret)));
+            assert!(moving.refuses(&again(1, &another)));
+        }
+        moving.forget_left(&assignment.id);
+        assert!(moving.parked.is_empty());
     }
 }

@@ -48,16 +48,17 @@ impl WorkersState {
     /// Checks whether a session that was lost with its node may open here.
     ///
     /// # Errors
-    /// [`NotOpened::IsHere`] if a session of its id is here, and [`NotOpened::HasEnded`] if this daemon has ended it.
+    /// [`NotOpened::IsHere`] if a session of its id is here, or if another session of its id has left for another node.
+    /// [`NotOpened::HasEnded`] if this daemon has ended it.
     pub(super) fn may_open_again(&mut self, of: &Reopened) -> Result<(), NotOpened> {
         let Reopened { id, secret } = of;
         if let Some(reason) = self.ended.reason(id, secret, Instant::now()) {
             return Err(NotOpened::HasEnded(reason));
         }
-        match !self.sessions.contains_key(id) && self.moving.forget_left(id) && !self.parked.has(id)
-        {
-            true => Ok(()),
-            false => Err(NotOpened::IsHere),
+        let is_here = self.sessions.contains_key(id) || self.parked.has(id);
+        match is_here || self.moving.refuses(of) {
+            true => Err(NotOpened::IsHere),
+            false => Ok(()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `causeway links` with real daemons on loopback.
 
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -128,6 +128,8 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < AT_MOST, "{what}");
+        // The daemons need the processor, too.
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

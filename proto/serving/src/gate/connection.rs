@@ -165,6 +165,14 @@ impl Connection {
         let begin = || Box::pin(tokio::time::sleep(self.known_within));
         let deadline = self.deadline.get_or_insert_with(begin);
         if deadline.as_mut().poll(cx).is_ready() {
+            let standing = &self.peer.standing;
+            if let Some(later) = standing.kept_until(self.known_within, Instant::now()) {
+                deadline.as_mut().reset(later.into());
+                // Polled, so that this task is woken then.
+                if deadline.as_mut().poll(cx).is_pending() {
+                    return Ok(());
+                }
+            }
             tracing::debug!(
                 peer = %self.peer.address,
                 "a connection was closed because nobody authenticated over it in time"
@@ -338,6 +346,23 @@ mod tests {
         standing.turn_out();
         let over = connection.read_exact(&mut word).await.unwrap_err();
         assert_eq!(over.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_call_keeps_a_strangers_connection_open_and_leaves_time_for_its_answer() {
+        let within = Duration::from_millis(50);
+        let (_stranger, mut connection) = opened(b"", within).await;
+        let standing = Arc::clone(&connection.peer.standing);
+        let kept = standing.keep_open();
+        let mut word = [0; 4];
+        let open = tokio::time::timeout(4 * within, connection.read_exact(&mut word)).await;
+        assert!(open.is_err(), "{open:?}");
+        assert!(!standing.is_known());
+        let ended = Instant::now();
+        drop(kept);
+        let over = connection.read_exact(&mut word).await.unwrap_err();
+        assert_eq!(over.kind(), io::ErrorKind::TimedOut);
+        assert!(ended.elapsed() >= within);
     }
 
     #[tokio::test]

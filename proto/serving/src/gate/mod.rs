@@ -7,7 +7,8 @@
 //! - [`Judged`]: authenticates callers by the headers of a call, before anything of its message is read.
 //!
 //! This module does not authenticate; each server's [`Judge`] does. Invariant: for a stranger, no byte of a
-//! message is in memory, no connection outlives its deadline, and the data read is limited to a few calls.
+//! message is in memory, no connection outlives its deadline unless a call [keeps it open](Standing::keep_open), and the data
+//! read is limited to a few calls.
 
 mod budget;
 mod connection;
@@ -18,4 +19,4 @@ mod standing;
 pub use connection::{Connection, Peer};
 pub use judged::{Judge, Judged};
 pub use port::Port;
-pub use standing::{Full, Places, Standing};
+pub use standing::{Full, KeptOpen, Places, Standing};

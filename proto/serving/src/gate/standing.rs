@@ -1,10 +1,12 @@
 //! Whether a connection counts as a stranger's or as a known caller's.
 //!
-//! This module does not authenticate. Invariant: a connection has at most one place, either among the
-//! strangers' or among those of known callers.
+//! A call may keep a stranger's connection open while it is served. This module does not authenticate. Invariant: a
+//! connection has at most one place, either among the strangers' or among those of known callers.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -29,6 +31,26 @@ pub struct Standing {
     address: IpAddr,
     places: Places,
     place: Mutex<Place>,
+    kept: Mutex<Kept>,
+}
+
+/// The calls that keep a stranger's connection open.
+#[derive(Default)]
+struct Kept {
+    calls: usize,
+    /// When the last of them ended.
+    ended: Option<Instant>,
+}
+
+/// Keeps a connection open, also a stranger's, until this is dropped and the answer can be sent.
+pub struct KeptOpen(Arc<Standing>);
+
+impl Drop for KeptOpen {
+    fn drop(&mut self) {
+        let mut kept = self.0.kept.lock();
+        kept.calls -= 1;
+        kept.ended = Some(Instant::now());
+    }
 }
 
 /// The place that is given back when the connection ends.
@@ -54,6 +76,7 @@ impl Standing {
             address,
             places: places.clone(),
             place: Mutex::new(place),
+            kept: Mutex::default(),
         })
     }
 
@@ -83,6 +106,24 @@ impl Standing {
         if let Place::Known(_) = *place {
             *place = Place::Stranger(self.places.strangers.admit(self.address));
         }
+    }
+
+    /// Keeps the connection open beyond the deadline for strangers. For calls that take long, and whose callers have proved
+    /// that they may make them. The connection stays a stranger's.
+    #[must_use]
+    pub fn keep_open(self: &Arc<Self>) -> KeptOpen {
+        self.kept.lock().calls += 1;
+        KeptOpen(Arc::clone(self))
+    }
+
+    /// Until when calls keep the connection open, if each has so much time for its answer. `None`: none does now.
+    pub(super) fn kept_until(&self, answered_within: Duration, now: Instant) -> Option<Instant> {
+        let kept = self.kept.lock();
+        let since = match kept.calls {
+            0 => kept.ended?,
+            _ => now,
+        };
+        Some(since + answered_within).filter(|until| *until > now)
     }
 
     /// Ready when the connection must close for a newcomer.
