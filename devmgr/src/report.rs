@@ -1,6 +1,6 @@
 //! Reports about configured and leased nodes. The tool prints them as a table or as JSON.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use causeway::config::{self, ServerSettings, Settings};
@@ -280,8 +280,7 @@ fn node_report(name: String, address: String, reply: Reply, kept: &Table) -> Nod
 fn link_to(name: &str, uuid: &[u8], kept: &Table) -> Option<Box<LinkReport>> {
     let peer = id(uuid);
     let entry = kept.find("", &peer)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default().as_secs();
+    let now = causeway_links::seconds_now();
     let from = ("this machine".to_owned(), None);
     let report = LinkReport::new(from, (name.to_owned(), peer), entry, now);
     Some(Box::new(report))

@@ -9,7 +9,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use causeway_links::{
     Admission, Asker, Entry, LinkMemory, Refused, Table, Terms, Used, WrongDigest, certificate,
@@ -398,7 +398,6 @@ impl Drop for Running {
 fn entry(wanted: &Wanted, end: &LinkEnd, outcome: &LinkOutcome, tls: bool) -> Option<Entry> {
     let from: IpAddr = outcome.from.parse().ok()?;
     let to: SocketAddr = outcome.to.parse().ok()?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let name = end.node_name.chars().filter(|of| !of.is_control());
     Some(Entry {
         peer: end
@@ -417,6 +416,6 @@ fn entry(wanted: &Wanted, end: &LinkEnd, outcome: &LinkOutcome, tls: bool) -> Op
         inward: outcome.inward,
         stream_ms: milliseconds(wanted.terms.each()),
         tls,
-        when: now.unwrap_or_default().as_secs(),
+        when: causeway_links::seconds_now(),
     })
 }

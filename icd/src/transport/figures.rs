@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use causeway_links::Entry;
+use causeway_links::{Entry, seconds_now};
 use causeway_proto::control::Link;
 use parking_lot::Mutex;
 
@@ -146,11 +146,6 @@ fn links_of(node: &End) -> Arc<Vec<Link>> {
     let answer = (Instant::now() + counts, Arc::clone(&links));
     ANSWERS.lock().insert(node.uuid.clone(), answer);
     links
-}
-
-fn seconds_now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

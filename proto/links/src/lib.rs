@@ -24,6 +24,6 @@ pub use admission::{Admission, Asker, Busy, MOST_TRAFFIC, Refused, Used};
 pub use dial::{Dialled, End, NotDialled, WrongDigest, certificate, dial, dial_any};
 pub use exchange::{Ends, NotMeasured, Terms, follow, lanes, lead};
 pub use figures::{Measured, Meter, PROBES, RoundTrip};
-pub use memory::{BadMemory, LinkMemory};
+pub use memory::{BadMemory, LinkMemory, seconds_now};
 pub use plan::rounds;
 pub use table::{Entry, MOST_BYTES, MOST_ENTRIES, Table, is_old};

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use causeway_security::{BadState, StateFile};
 use sha2::{Digest, Sha256};
@@ -103,6 +103,13 @@ impl LinkMemory {
         }
         Ok(locked.replace(&table.text())?)
     }
+}
+
+/// The present, as [`Entry::when`] tells it.
+#[must_use]
+pub fn seconds_now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
 }
 
 fn digits(uuid: &[u8; 16]) -> String {

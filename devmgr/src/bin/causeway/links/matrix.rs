@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_devmgr::listing::{CLOCKS_DIFFER, LinkReport};
 use causeway_links::Entry;
@@ -44,8 +43,7 @@ pub(crate) struct Figures {
 impl Figures {
     /// The figures of links between these hosts.
     pub(crate) fn of(hosts: &[Host], kept: Vec<Shown>) -> Figures {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Figures::at(hosts, kept, now.unwrap_or_default().as_secs())
+        Figures::at(hosts, kept, causeway_links::seconds_now())
     }
 
     fn at(hosts: &[Host], kept: Vec<Shown>, now: u64) -> Figures {

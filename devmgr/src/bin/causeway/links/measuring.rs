@@ -6,7 +6,7 @@
 //! it dials only where the manager says.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use causeway::transport::links::measure_link;
 use causeway_links::{
@@ -242,7 +242,6 @@ fn own(dialled: &NodeEnd, end: &LinkEnd, terms: &Terms) -> Result<Entry, NoFigur
     let deadline = Instant::now() + terms.limit();
     let Dialled { ends, addresses } = dial_any(&to, deadline)?;
     let measured = lead(ends, terms, deadline)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let entry = Entry {
         peer: id(&dialled.uuid),
         name: dialled
@@ -261,7 +260,7 @@ fn own(dialled: &NodeEnd, end: &LinkEnd, terms: &Terms) -> Result<Entry, NoFigur
         inward: 0,
         stream_ms: u32::try_from(terms.each().as_millis()).unwrap_or(u32::MAX),
         tls: to.fingerprint.is_some(),
-        when: now.unwrap_or_default().as_secs(),
+        when: causeway_links::seconds_now(),
     };
     Ok(entry.with(&measured))
 }
