@@ -241,13 +241,18 @@ impl Manager {
     /// Called when the devices of every known node are known: checks requests from before the start like
     /// new ones.
     pub(super) fn all_are_known(&mut self) {
-        // No node is awaited any more, so the start phase has nothing to wait for.
-        if self.settling {
-            self.settled();
-        }
+        self.settle_if_known();
         let from_before = std::mem::take(&mut self.from_before);
         for place in self.in_vain(from_before) {
             self.hope(place);
+        }
+    }
+
+    /// Ends the start phase if it has nothing to wait for: no node is awaited, and none serves what this manager does not
+    /// know.
+    pub(super) fn settle_if_known(&mut self) {
+        if self.settling && self.awaited.is_empty() && !self.has_strays() {
+            self.settled();
         }
     }
 

@@ -18,7 +18,7 @@ use super::id::Epoch;
 use super::manager::{Manager, Standing};
 use super::silence::{self, Silence};
 use crate::inventory::{Chosen, Level, Manner, NodeId, SelectionError};
-use crate::policy::ledger::{Exceeded, Room};
+use crate::policy::ledger::{Exceeded, Party, Room};
 use crate::time::{Span, Time, Wall};
 
 impl Manager {
@@ -47,10 +47,23 @@ impl Manager {
     /// The room that quotas leave for a request now.
     pub(super) fn room(&self, demand: &NewRequest) -> Result<Room, Refusal> {
         let (devices, limit) = (demand.devices.count(), self.longest(demand));
+        self.is_counted(&demand.party)?;
         let window = self.policy.accounting_window;
         self.ledger
             .room(&demand.party, devices, limit, self.wall(), window)
             .map_err(Refusal::from)
+    }
+
+    /// Whether the use that counts for a party's quotas is known.
+    ///
+    /// # Errors
+    /// The refusal by a quota of units in the start phase. The store has no row of a lease that has ended, but its nodes
+    /// may serve it still.
+    pub(super) fn is_counted(&self, party: &Party) -> Result<(), Refusal> {
+        if !self.settling || !self.may_serve_uncounted() {
+            return Ok(());
+        }
+        Ok(self.ledger.without_quota_of_units(party)?)
     }
 
     /// The shorter of the request's time limit and the policy's.
@@ -251,6 +264,7 @@ impl Manager {
             && node.strays.remove(&(word.lease, word.epoch))
         {
             self.update_open(word.node);
+            self.settle_if_known();
         }
         if !self.knows(word.node, word.lease, word.epoch) {
             return;

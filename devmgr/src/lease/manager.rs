@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::action::{Action, EndReason, Outcome, Refusal, Step};
+use super::action::{Action, EndReason, Outcome, Step};
 use super::alarm::{Alarm, Alarms};
 use super::change::Change;
 use super::event::{Event, NewRequest};
@@ -57,7 +57,9 @@ pub struct Manager {
     pub(super) reasons_due: Time,
     /// Known nodes that have not joined since the start. Their devices are unknown.
     pub(super) awaited: BTreeSet<NodeId>,
-    /// Whether the start phase is on, in which requests that do not fit are not refused yet.
+    /// Whether the start phase is on. It lasts until all known nodes have joined and have withdrawn what this manager
+    /// does not know, `Timing::settle` at most. Requests that do not fit are not refused yet, and quotas of units leave
+    /// no room, because nodes may serve units that are not counted.
     pub(super) settling: bool,
     /// Queued requests that arrived in the start phase. Whether any known device fits them is not checked
     /// yet.
@@ -67,8 +69,9 @@ pub struct Manager {
     /// Waiting requests that no known device fits, free or in use, with the time at which they are
     /// refused. Suitable devices may still join. Such requests take no turn for their user.
     pub(super) hopeless: BTreeMap<QueuePlace, Time>,
-    /// Queued requests that do not wait, and are refused a little later.
-    pub(super) held_back: BTreeMap<QueuePlace, HeldBack>,
+    /// Queued requests that do not wait, and when they are refused at the latest. Known nodes have not joined yet, or
+    /// suitable units are just being released.
+    pub(super) held_back: BTreeMap<QueuePlace, Time>,
     /// Leases that ended recently.
     pub(super) over: Over,
     /// Grants that have ended, with units that their nodes have not released yet.
@@ -80,16 +83,6 @@ pub struct Manager {
     /// The cluster's units and memory for which the fair order was computed.
     pub(super) totals: (u64, u64),
     pub(super) step: Step,
-}
-
-/// A request that does not wait, but is in the queue for a moment. Known nodes have not joined yet, or
-/// suitable units are just being released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct HeldBack {
-    /// When the request is refused at the latest.
-    pub(super) until: Time,
-    /// The reason that the client then receives.
-    pub(super) why: Refusal,
 }
 
 /// The leases that ended last, so that their holders can be told why. The manager bases no decision on

@@ -20,7 +20,7 @@ use super::manager::Manager;
 use super::moving::Leaving;
 use crate::inventory::{NodeId, OfferedDevice, Unit};
 use crate::policy::UserName;
-use crate::time::{Time, Wall};
+use crate::time::{Span, Time, Wall};
 
 /// A node in the manager's memory.
 #[derive(Clone, Debug, Default, Hash)]
@@ -260,6 +260,23 @@ impl Manager {
         self.look_for_hope();
     }
 
+    /// Whether a node may serve units that no quota counts: of leases that the manager before has ended.
+    pub(super) fn may_serve_uncounted(&self) -> bool {
+        let timing = &self.policy.timing;
+        let fenced = Span(timing.autonomy.0.saturating_add(timing.margin.0));
+        // A node that was lost long before this manager started serves nothing any more.
+        let serves = |node: &Node| {
+            let since = node.absent.map(|since| self.wall().since(since));
+            since.is_none_or(|absent| absent < fenced)
+        };
+        let mut awaited = self.awaited.iter().filter_map(|id| self.nodes.get(id));
+        awaited.any(serves) || self.has_strays()
+    }
+
+    pub(super) fn has_strays(&self) -> bool {
+        self.nodes.values().any(|node| !node.strays.is_empty())
+    }
+
     pub(super) fn node_lost(&mut self, id: NodeId) {
         let (now, wall) = (self.now, self.wall());
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.connected) else {
@@ -271,6 +288,7 @@ impl Manager {
         node.repeat = None;
         let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
         self.update_open(id);
+        self.settle_if_known();
         for epoch in epochs {
             // Leases stay: the node may serve them without the manager for its autonomy.
             let offered = |of: &super::holding::Holding| matches!(of.phase, Phase::Offered { .. });

@@ -17,6 +17,8 @@ pub struct Reasons {
     pub(super) away: Option<Span>,
     /// Even free, the devices of open nodes would not suffice.
     pub(super) lacks: Option<Shortfall>,
+    /// A quota leaves no room until the manager, which has just started, knows what nodes serve.
+    pub(super) unsettled: bool,
     /// A quota leaves no room. `None` inside: the quota is not known any more.
     pub(super) quota: Option<Option<InTheWay>>,
     /// Number of earlier requests of the same user, which come first.
@@ -63,7 +65,8 @@ pub struct HeadView {
 impl Reasons {
     /// Whether the request would be served if all devices of open nodes were free.
     pub(super) fn could_be_served(&self) -> bool {
-        self.away.is_none() && self.lacks.is_none() && self.quota.is_none()
+        let by_quotas = self.quota.is_none() && !self.unsettled;
+        by_quotas && self.away.is_none() && self.lacks.is_none()
     }
 
     /// The reasons without times that pass, to be compared with later ones.
@@ -88,6 +91,12 @@ impl fmt::Display for Reasons {
             ));
         }
         texts.extend(self.lacks.as_ref().map(Shortfall::to_string));
+        if self.unsettled {
+            texts.push(
+                "the device manager has just started, and counts what nodes serve for quotas"
+                    .to_owned(),
+            );
+        }
         match &self.quota {
             Some(Some(quota)) => texts.push(format!("a quota is used up: {}", quota.in_numbers())),
             Some(None) => texts.push("a quota is used up".to_owned()),

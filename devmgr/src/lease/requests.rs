@@ -16,7 +16,7 @@ use super::change::{Change, WaitingRow};
 use super::event::NewRequest;
 use super::holding::{PartState, Phase, Queued, Waiting};
 use super::id::LeaseId;
-use super::manager::{HeldBack, Manager, Standing};
+use super::manager::{Manager, Standing};
 use super::reasons::Reasons;
 use super::shortfall::Shortfall;
 use crate::inventory::{Level, NodeId, SelectionError, Unit};
@@ -101,8 +101,12 @@ impl Manager {
         if let Some(never) = never.filter(|_| !may_come) {
             return Err(never);
         }
-        // In the start phase, the devices may be on a node that has not joined yet.
-        let held_back = || self.settling && why == Refusal::NothingFree;
+        // In the start phase, the devices may be on a node that has not joined yet, and use is not known yet.
+        let may_change = matches!(
+            why,
+            Refusal::NothingFree | Refusal::QuotaOfDevices | Refusal::QuotaOfMemory
+        );
+        let held_back = || self.settling && may_change;
         if !demand.wait && !held_back() && !self.is_coming_back(demand, why) {
             return Err(why);
         }
@@ -111,7 +115,7 @@ impl Manager {
         let queued = self.queued(place);
         self.enqueue(demand, queued);
         if !demand.wait {
-            self.hold_back(place, why);
+            self.hold_back(place);
         }
         if self.settling {
             self.unchecked.insert(place);
@@ -349,9 +353,9 @@ impl Manager {
 
     /// Keeps a request that does not wait in the queue for `Timing::hand_over`, and refuses it after
     /// that.
-    pub(super) fn hold_back(&mut self, place: QueuePlace, why: Refusal) {
+    pub(super) fn hold_back(&mut self, place: QueuePlace) {
         let until = self.now.after(self.policy.timing.hand_over);
-        self.held_back.insert(place, HeldBack { until, why });
+        self.held_back.insert(place, until);
         self.arm_waiting(place);
     }
 
@@ -429,7 +433,7 @@ impl Manager {
             let place = queued.place;
             self.enqueue(demand, queued);
             if !demand.wait {
-                self.hold_back(place, Refusal::NothingFree);
+                self.hold_back(place);
             }
             self.chance = true;
         } else {
@@ -458,7 +462,7 @@ impl Manager {
             return;
         };
         let overdue = (waiting.overdue > self.now).then_some(waiting.overdue);
-        let held_back = self.held_back.get(&place).map(|of| of.until);
+        let held_back = self.held_back.get(&place).copied();
         let held_back = held_back.filter(|until| *until > self.now);
         // At most one of these matters: an absent client cannot be served, and a request that is held back
         // is refused before it is overdue.

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::action::Refusal;
 use super::holding::{Queued, Waiting};
-use super::manager::{HeldBack, Manager};
+use super::manager::Manager;
 use super::nodes::Node;
 use crate::inventory::{Level, NodeId, Unit};
 use crate::policy::queue::QueuePlace;
@@ -326,11 +326,13 @@ impl Manager {
     /// Refuses requests that do not wait, once nothing that they need is being released any more.
     fn refuse_held_back(&mut self) {
         let held: Vec<_> = self.held_back.iter().map(|(at, of)| (*at, *of)).collect();
-        for (place, HeldBack { until, why }) in held {
+        for (place, until) in held {
             let Some(waiting) = self.queue.get(place) else {
                 continue;
             };
             let demand = waiting.demand.clone();
+            // What is lacking may differ from what was lacking when the request was made.
+            let why = self.room(&demand).err().unwrap_or(Refusal::NothingFree);
             if self.now >= until || !self.is_coming_back(&demand, why) {
                 self.refuse(place, why);
             }

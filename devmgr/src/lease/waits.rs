@@ -65,11 +65,13 @@ impl Manager {
         ahead: usize,
     ) -> Reasons {
         let away = waiting.away.map(|until| until.since(self.now));
-        let refused = self.room(&waiting.demand).err();
+        let unsettled = self.is_counted(&waiting.demand.party).is_err();
+        let refused = self.room(&waiting.demand).err().filter(|_| !unsettled);
         let in_the_way = |why| self.quota_in_the_way(&waiting.demand, why);
         Reasons {
             away,
             lacks: waiting.told.1.clone(),
+            unsettled,
             quota: refused.map(in_the_way),
             own,
             ahead,

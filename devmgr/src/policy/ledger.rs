@@ -178,6 +178,23 @@ impl Ledger {
         Ok(memory)
     }
 
+    /// Whether no quota limits a party's units or their memory.
+    ///
+    /// # Errors
+    /// The quota that does.
+    pub fn without_quota_of_units(&self, of: &Party) -> Result<(), Exceeded> {
+        for subject in of.subjects() {
+            let quota = self.quota(&subject);
+            if quota.is_some_and(|of| of.devices.is_some()) {
+                return Err(Exceeded::Devices);
+            }
+            if quota.is_some_and(|of| of.memory.is_some()) {
+                return Err(Exceeded::Memory);
+            }
+        }
+        Ok(())
+    }
+
     /// The room that quotas leave now for `devices` more units with this time limit.
     ///
     /// # Errors

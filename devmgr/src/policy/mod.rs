@@ -164,7 +164,8 @@ pub struct Timing {
     pub distrust: Span,
     /// Interval at which an unacknowledged withdrawal is sent again.
     pub repeat: Span,
-    /// How long a new manager waits for the known nodes before it refuses requests that do not fit.
+    /// How long a new manager waits for the known nodes before it refuses requests that do not fit. Meanwhile quotas of
+    /// units leave no room.
     pub settle: Span,
     /// How long a waiting request is kept while no known device fits it, free or in use: such devices may
     /// still join.

@@ -51,6 +51,28 @@ fn alternately(step: &dyn Fn(), beside: &(dyn Fn() + Sync)) -> (f64, f64) {
     (median(with), median(without))
 }
 
+/// What a program does in a minute, in steps a second, while `beside` begins a measurement every six seconds. A node
+/// measures for 10 s of a minute by default, and a measurement takes one.
+fn a_minute(step: &dyn Fn(), beside: &(dyn Fn() + Sync)) -> f64 {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for tenth in 0..10 {
+                let at = tenth * MINUTE / 10;
+                std::thread::sleep(at.saturating_sub(begun.elapsed()));
+                beside();
+            }
+        });
+        let mut count = 0;
+        while begun.elapsed() < MINUTE {
+            step();
+            count += 1;
+        }
+        f64::from(count) / begun.elapsed().as_secs_f64()
+    })
+}
+
 #[test]
 #[ignore = "a measurement, by name"]
 fn a_program_beside_a_measurement_loses_little() {
@@ -93,23 +115,22 @@ fn a_program_beside_a_measurement_loses_little() {
             cl.read(buffer, 0, 4);
             std::thread::sleep(Duration::from_millis(1));
         };
-        let (with, without) = alternately(&compute, &beside);
+        let without = a_minute(&compute, &|| {});
+        let with = a_minute(&compute, &beside);
         let reads = with / without;
+        let count = measured.swap(0, Ordering::Relaxed);
         eprintln!(
-            "reads of 4 bytes, and 1 ms: {with:.0} a second beside measurements, {without:.0} alone: {reads:.3}"
+            "reads of 4 bytes, and 1 ms: {with:.0} a second in a minute with {count} measurements, {without:.0} in one \
+             without: {reads:.3}"
         );
-        assert_eq!(measured.load(Ordering::Relaxed), WINDOWS);
+        assert!(count >= 8, "{count} measurements");
         let transfer = || cl.write(buffer, 0, &bytes);
         let (with, without) = alternately(&transfer, &beside);
         let transfers = with / without;
         eprintln!(
             "writes of 8 MiB: {with:.2} a second beside measurements, {without:.2} alone: {transfers:.3}"
         );
-        assert_eq!(
-            measured.load(Ordering::Relaxed),
-            WINDOWS,
-            "sessions come first"
-        );
+        assert_eq!(measured.load(Ordering::Relaxed), 0, "sessions come first");
         assert!(transfers >= 0.95 && reads >= 0.95, "{transfers} {reads}");
         ok!(clReleaseMemObject(buffer));
     };

@@ -1,9 +1,11 @@
 //! No unit has two leases at overlapping times, and no user has more units than their quota.
 //!
 //! A client's use is a part of the time for which it has its lease. A node's report is the time for which the
-//! node serves it. So an overlap of two leases on one unit, whoever reports them, is always a fault.
+//! node serves it. So an overlap of two leases on one unit, whoever reports them, is always a fault. For quotas a node's
+//! time counts from when the client hears of the lease: before that, nobody can use it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::super::history::{History, Span};
 
@@ -70,6 +72,19 @@ fn servings(history: &History) -> impl Iterator<Item = (&str, &str, Taken<'_>)> 
     })
 }
 
+/// Each unit that a node serves for a client that has heard of the lease, from then on.
+fn known_servings(history: &History) -> impl Iterator<Item = (&str, &str, Taken<'_>)> {
+    let heard: BTreeMap<&str, Duration> = history
+        .runs
+        .iter()
+        .filter_map(|run| Some((run.lease.as_deref()?, run.granted?)))
+        .collect();
+    servings(history).filter_map(move |(unit, user, mut taken)| {
+        taken.span.begin = taken.span.begin.max(*heard.get(taken.lease)?);
+        (taken.span.begin < taken.span.end).then_some((unit, user, taken))
+    })
+}
+
 fn quotas(history: &History) -> Vec<String> {
     let mut found = Vec::new();
     for (user, most) in &history.quotas {
@@ -80,7 +95,10 @@ fn quotas(history: &History) -> Vec<String> {
         };
         let sides = [
             ("used by clients", of_user(uses(history).collect())),
-            ("served by nodes", of_user(servings(history).collect())),
+            (
+                "served by nodes",
+                of_user(known_servings(history).collect()),
+            ),
             ("listed", most_listed(history, user)),
         ];
         for (side, count) in sides {
@@ -192,7 +210,11 @@ mod tests {
         clients.runs.push(run("c", "z", 1, 2));
         assert_eq!(violations(&clients).len(), 1);
         let mut nodes = history.clone();
-        nodes.served.push(served("c", "z", 1, 2));
+        nodes.served.push(served("c", "z", 0, 3));
+        assert_eq!(violations(&nodes), [""; 0], "no client has heard of it");
+        let mut heard = run("c", "z", 1, 2);
+        heard.used = None;
+        nodes.runs.push(heard);
         assert_eq!(violations(&nodes).len(), 1);
         history.listings.push(listing(4, &["a", "b"], &[]));
         assert_eq!(violations(&history).len(), 1);

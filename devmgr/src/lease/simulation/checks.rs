@@ -201,6 +201,49 @@ impl World {
         }
     }
 
+    /// Checks, when nodes are asked to serve a lease, that its user has not more units of leases that they have, or
+    /// had, than their quota, whatever the manager knows. Nodes that were away for the whole start phase do not count.
+    pub(super) fn check_served_for(&self, lease: LeaseId) {
+        let manager = &self.manager;
+        let user = &self.users[&lease];
+        let quota = manager.ledger.quota(&Subject::User(user.clone()));
+        let Some(most) = quota.and_then(|of| of.devices) else {
+            return;
+        };
+        let settle = manager.policy.timing.settle;
+        let is_settled = self.time.since(self.started) >= settle;
+        let is_known = |node: &SimNode, epoch: &Epoch| {
+            let strays = manager.nodes.get(&node.id).map(|of| &of.strays);
+            let is_stray = strays.is_some_and(|of| of.iter().any(|(_, of)| of == epoch));
+            node.link.is_some() && !is_stray
+        };
+        let mut units: BTreeMap<LeaseId, BTreeMap<Epoch, usize>> = BTreeMap::new();
+        for node in &self.nodes {
+            for (epoch, of) in &node.serving {
+                let is_theirs = self.held.contains(&of.lease) && self.users[&of.lease] == *user;
+                if is_theirs && of.lease != lease && (!is_settled || is_known(node, epoch)) {
+                    *units
+                        .entry(of.lease)
+                        .or_default()
+                        .entry(*epoch)
+                        .or_default() += of.units.len();
+                }
+            }
+        }
+        let own = manager
+            .grants
+            .values()
+            .filter(|of| of.demand.lease == lease);
+        let own = own.flat_map(|of| &of.parts).map(|of| of.units.len()).max();
+        // A lease that moves is served by two grants for a moment.
+        let others: usize = units.values().filter_map(|of| of.values().max()).sum();
+        let all = others + own.unwrap_or(0);
+        assert!(
+            all <= most as usize,
+            "{user:?} is served {all} units of {most}"
+        );
+    }
+
     fn check_store(&self) {
         let known: Vec<_> = self.manager.nodes.keys().collect();
         assert!(known.into_iter().eq(self.store.nodes.keys()));

@@ -33,10 +33,14 @@ pub(super) struct World {
     pub(super) manager: Manager,
     pub(super) store: Store,
     pub(super) time: Time,
+    /// When the manager was started.
+    pub(super) started: Time,
     pub(super) wall: Wall,
     pub(super) nodes: Vec<SimNode>,
     /// The leases that clients know of, with the last state that they received.
     pub(super) told: BTreeMap<LeaseId, ClientView>,
+    /// The leases that clients had at some time.
+    pub(super) held: BTreeSet<LeaseId>,
     /// Requests whose clients were told that they wait.
     pub(super) waiting: BTreeSet<LeaseId>,
     /// Grants that nodes have acknowledged at some time.
@@ -80,9 +84,11 @@ impl World {
             manager: Manager::load(store.rows(), calendar),
             store,
             time,
+            started: time,
             wall,
             nodes: nodes.map(|(at, of)| SimNode::new(at, of.clone())).collect(),
             told: BTreeMap::new(),
+            held: BTreeSet::new(),
             waiting: BTreeSet::new(),
             acknowledged: BTreeSet::new(),
             users: BTreeMap::new(),
@@ -116,7 +122,10 @@ impl World {
         match action {
             Action::Welcome { node, fence } => self.send(node, ToNode::Welcome(fence)),
             Action::Drain { node, draining } => self.send(node, ToNode::Drain(draining)),
-            Action::Grant(grant) => self.send(grant.node, ToNode::Grant(grant)),
+            Action::Grant(grant) => {
+                self.check_served_for(grant.lease);
+                self.send(grant.node, ToNode::Grant(grant));
+            }
             Action::Withdraw {
                 node, lease, epoch, ..
             } => self.send(node, ToNode::Withdraw(lease, epoch)),
@@ -192,6 +201,7 @@ impl World {
                     assert!(served, "told of {lease:?} before {node:?} serves it");
                 }
                 self.told.insert(lease, ClientView::Holds(granted));
+                self.held.insert(lease);
             }
             Outcome::Ended(_) | Outcome::Unknown | Outcome::Refused(_) => {
                 self.told.insert(lease, ClientView::Over);
@@ -218,6 +228,7 @@ impl World {
             wall: self.wall,
         };
         self.manager = Manager::load(self.store.rows(), calendar);
+        self.started = self.time;
         for node in &mut self.nodes {
             node.break_link();
         }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::scenarios::gpus;
 use super::*;
+use crate::policy::{Quota, Subject};
 
 /// Steps of the simulated time.
 const STEP: Span = Span(500);
@@ -189,6 +190,73 @@ fn the_rows_of_many_silent_holders_are_not_written_at_once() {
     assert_eq!(written, 8 * leases.len());
     // A fiftieth of five seconds has four of them, on average.
     assert!(most <= 8, "{most} of {LEASES} in {LOOK:?}");
+}
+
+/// A user with a quota of one unit has released a lease, but the manager died before the node heard of it. Returns that
+/// node and the other one, too.
+fn a_release_that_the_node_has_not_heard_of() -> (World, usize, usize) {
+    let mut world = gpus(&[1, 1]);
+    world.event(Event::QuotaChanged {
+        subject: Subject::User("u0".into()),
+        quota: Some(Quota {
+            devices: Some(1),
+            ..Quota::default()
+        }),
+    });
+    let lease = world.ask(0, "1", None);
+    assert!(world.holds(lease));
+    world.crash = Some(Crash::BeforeActions);
+    world.give_back(lease);
+    let serves = usize::from(world.nodes[0].serving.is_empty());
+    assert_eq!(world.nodes[serves].serving.len(), 1);
+    (world, serves, 1 - serves)
+}
+
+#[test]
+fn units_that_a_node_serves_for_an_ended_lease_count_for_quotas() {
+    let (mut world, serves, other) = a_release_that_the_node_has_not_heard_of();
+    world.join(other);
+    let (waits, free) = (world.ask(0, "1", None), world.ask(1, "1", None));
+    let at_once = world.ask_at_once(0, "1");
+    assert!(world.holds(free), "the user has no quota");
+    assert!(!world.holds(waits) && !world.told.contains_key(&at_once));
+    let reasons = world.manager.reasons()[&waits].to_string();
+    assert!(reasons.contains("has just started"), "{reasons}");
+    world.give_back(free);
+    world.join(serves);
+    assert!(!world.holds(waits), "the node serves the ended lease still");
+    world.deliver_all();
+    let served = world.nodes.iter().map(|of| of.serving.len());
+    assert_eq!(served.sum::<usize>(), 1);
+    assert!(world.holds(waits));
+    let ClientView::Over = world.told[&at_once] else {
+        panic!("the quota is used up");
+    };
+}
+
+#[test]
+fn a_node_that_does_not_come_back_keeps_quotas_back_for_the_start_phase_only() {
+    let (mut world, _, other) = a_release_that_the_node_has_not_heard_of();
+    world.join(other);
+    let lease = world.ask(0, "1", None);
+    let settle = world.manager.policy.timing.settle;
+    world.pass(Span(settle.0 - 1));
+    assert!(!world.holds(lease));
+    world.pass(Span(1));
+    world.deliver_all();
+    assert!(world.holds(lease));
+}
+
+#[test]
+fn a_node_that_was_lost_long_ago_keeps_no_quota_back() {
+    let (mut world, _, other) = a_release_that_the_node_has_not_heard_of();
+    world.join(other);
+    // The store learns of absences once an hour.
+    world.pass(Span::seconds(2 * 3600));
+    world.restart();
+    world.join(other);
+    let lease = world.ask(0, "1", None);
+    assert!(world.holds(lease));
 }
 
 #[test]
