@@ -99,6 +99,8 @@ impl Run {
             .args(asked_for(module))
             .args(["--exact", "--include-ignored"])
             .args(threads)
+            // Its standard error is this program's, so measurements show their figures.
+            .args(arguments().filter(|of| of == "--nocapture"))
             .env(MODULE, module)
             .env(PASSED, passed.path())
             .stderr(Stdio::inherit())
