@@ -229,13 +229,14 @@ impl Node for NodeService {
         if self.workers.counts().draining {
             return Err(Status::unavailable("the node is shutting down"));
         }
-        let known = self.readiness.current_inventory().await;
+        let readiness = Arc::clone(&self.readiness);
         let (answer, answered) = mpsc::channel(1);
         // The answer's stream begins at once, because the transfer takes longer than calls may.
         tokio::spawn(async move {
             let peer = request.extensions().get::<Peer>().cloned();
             let parts = request.into_inner();
-            let taken = managed.take_sessions(parts, &known.inventory, peer).await;
+            let known = readiness.current_inventory();
+            let taken = managed.take_sessions(parts, known, peer).await;
             if let Err(status) = &taken {
                 tracing::warn!(
                     reason = status.message(),
