@@ -359,12 +359,12 @@ pub(super) fn ordered(mut end: LinkEnd, own: &[LinkSpeed]) -> LinkEnd {
     // The caller has sent them. A node tells fewer.
     end.addresses.truncate(MAX_LINK_ADDRESSES);
     end.link_speeds.truncate(MAX_LINK_ADDRESSES);
-    // They have no speed, and lead to the other end on one machine only.
-    let is_own = |address: &String| {
+    // Loopback addresses have no speed, and lead to the other end on one machine only.
+    let is_loopback = |address: &String| {
         let address = address.parse::<SocketAddr>();
         address.is_ok_and(|at| causeway_serving::is_loopback(&at))
     };
-    let (loopback, mut others): (Vec<_>, Vec<_>) = end.addresses.into_iter().partition(is_own);
+    let (loopback, mut others): (Vec<_>, Vec<_>) = end.addresses.into_iter().partition(is_loopback);
     put_slow_last(&mut others, &end.link_speeds, own);
     others.extend(loopback);
     end.addresses = others;
