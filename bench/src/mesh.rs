@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
     /// Numbers of hosts
-    #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "3,4,5,6,7,8", value_parser = clap::value_parser!(u16).range(2..=64))]
+    #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "3,4,5,6,7,8,64", value_parser = clap::value_parser!(u16).range(2..=64))]
     hosts: Vec<u16>,
     /// Simulated runs for each number of hosts
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -59,12 +59,14 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct Report {
     rows: Vec<Row>,
-    /// Seconds that each further host adds to the simulated time.
+    /// Seconds that each further host adds to the simulated time, in DOCL's range of hosts.
     simulated_per_host: Option<f64>,
 }
 
 /// Mark for ours, in seconds.
 const MARK: f64 = 2.0;
+/// The largest number of hosts in DOCL's figure.
+const MOST_OF_DOCL: u16 = 8;
 
 /// Simulates, measures, and reports. Returns whether the mark was met.
 pub(crate) fn run(options: &Options) -> Result<bool, Error> {
@@ -94,7 +96,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
             measured: median(&measured),
         });
     }
-    let ends = rows.first().zip(rows.last());
+    let of_docl = rows.iter().rev().find(|row| row.hosts <= MOST_OF_DOCL);
+    let ends = rows.first().zip(of_docl);
     let per_host = ends.filter(|(first, last)| first.hosts < last.hosts);
     let report = Report {
         simulated_per_host: per_host.map(|(first, last)| {

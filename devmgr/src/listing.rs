@@ -623,20 +623,12 @@ mod tests {
     use super::*;
 
     fn link(from: Option<&str>, to: &str, rate: u64, when: u64) -> LinkReport {
+        let ends = ([10, 0, 0, 1].into(), ([10, 0, 0, 2], 7079).into());
         let of = Entry {
-            peer: String::new(),
-            name: String::new(),
-            user: String::new(),
-            from: [10, 0, 0, 1].into(),
-            to: ([10, 0, 0, 2], 7079).into(),
-            least_ns: 1,
-            median_ns: 2,
-            lost: 0,
             outward: rate,
             inward: rate + 1,
-            stream_ms: 500,
-            tls: true,
             when,
+            ..Entry::unmeasured(to.to_owned(), ends.0, ends.1)
         };
         let named = |id: &str| format!("name of {id}");
         let from = from.map_or((String::new(), None), |id| (named(id), Some(id.to_owned())));

@@ -1,5 +1,6 @@
 //! Reports about configured and leased nodes. The tool prints them as a table or as JSON.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use causeway::lease::{Enumeration, Lease};
 use causeway::transport::finder::Finder;
 use causeway::transport::manager::NoLease;
 use causeway::transport::{Discovered, ENUMERATION_LIMIT, Reply, Target, ask_found, discover};
-use causeway_links::Table;
+use causeway_links::{Entry, Table};
 use causeway_proto::control::{CardReading, Device, DeviceUse, InfoAnswer, Platform};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
@@ -235,7 +236,7 @@ fn node_report(name: String, address: String, reply: Reply, kept: &Table) -> Nod
     match reply.inventory {
         Ok(inventory) => {
             report.daemon_version = Some(inventory.daemon_version.clone());
-            report.link = link_to(&report.name, &inventory.node_uuid, kept);
+            report.link = link_to(&report.name, &report.address, &inventory.node_uuid, kept);
             report.problems.clone_from(&inventory.problems);
             report.remarks.clone_from(&inventory.remarks);
             (report.own_sessions, report.own_away) = (inventory.own_sessions, inventory.own_away);
@@ -276,10 +277,13 @@ fn node_report(name: String, address: String, reply: Reply, kept: &Table) -> Nod
     report
 }
 
-/// The link from this machine to a node.
-fn link_to(name: &str, uuid: &[u8], kept: &Table) -> Option<Box<LinkReport>> {
-    let peer = id(uuid);
-    let entry = kept.find("", &peer)?;
+/// The link from this machine to a node: to this address of it, or else the figure that is the newest.
+fn link_to(name: &str, address: &str, uuid: &[u8], kept: &Table) -> Option<Box<LinkReport>> {
+    let (peer, address) = (id(uuid), address.parse::<SocketAddr>().ok());
+    let of_node = kept.entries().iter();
+    let of_node = of_node.filter(|of| of.user.is_empty() && of.peer == peer);
+    let is_there = |of: &Entry| address.is_some_and(|at| at.ip() == of.to.ip());
+    let entry = of_node.max_by_key(|of| (is_there(of), of.when))?;
     let now = causeway_links::seconds_now();
     let from = ("this machine".to_owned(), None);
     let report = LinkReport::new(from, (name.to_owned(), peer), entry, now);

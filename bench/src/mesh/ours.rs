@@ -1,6 +1,7 @@
 //! Real daemons that announce themselves, each on a host of its own.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -14,11 +15,12 @@ use causeway_discovery::{Search, Step};
 use causeway_network::{Host, Network};
 use causeway_security::Authority;
 
-use crate::setup::{Build, Process};
+use crate::setup::{Build, Process, set_vendors};
 
 type Error = Box<dyn std::error::Error>;
 
-/// Starts a daemon on each of these hosts, with a state folder of its own. Nobody else can reach the hosts, so no
+/// Starts a daemon on each of these hosts, with a state folder of its own. The daemons have no devices and no spare workers,
+/// because none of the two experiments opens a session, and 64 daemons share a machine. Nobody else can reach the hosts, so no
 /// authentication is needed.
 pub(crate) fn start(
     build: &Build,
@@ -26,6 +28,8 @@ pub(crate) fn start(
     hosts: &[Host],
     flags: impl Fn(&Host) -> io::Result<Vec<OsString>>,
 ) -> io::Result<Vec<(Process, String)>> {
+    let no_drivers = build.scratch().join("no-drivers");
+    std::fs::create_dir_all(&no_drivers)?;
     let mut daemons = Vec::new();
     for host in hosts {
         let name = name(host);
@@ -33,8 +37,10 @@ pub(crate) fn start(
         command.args(["--listen", &format!("{}:0", host.address()), "--insecure"]);
         command
             .args(["--log", "error", "--name", &name])
+            .args(["--spare-workers", "0"])
             .args(flags(host)?);
         command.env("XDG_STATE_HOME", state.join(&name));
+        set_vendors(&mut command, Some(&no_drivers));
         daemons.push(Build::listening(&mut command)?);
     }
     Ok(daemons)
@@ -100,21 +106,26 @@ pub(crate) fn all_know_all(hosts: usize, limit: Duration) -> Result<f64, Error> 
     Ok(took.as_secs_f64())
 }
 
-/// Searches on a host, whose network this thread is in, until all others are found.
+/// Searches on a host, whose network this thread is in, until all others are found. A program keeps what an earlier search
+/// has found, and so does this.
 fn knows_all(own: &Host, hosts: &[Host], until: Instant) -> io::Result<bool> {
     let others = hosts.iter().filter(|host| host.index() != own.index());
-    let others: Vec<String> = others.map(name).collect();
+    let mut missing: BTreeSet<String> = others.map(name).collect();
     while Instant::now() < until {
         let mut search = Search::begin(Vec::new(), false).map_err(io::Error::other)?;
         let end = Instant::now() + Duration::from_secs(1);
         loop {
-            let found = search.found();
-            let is_found = |name: &String| found.iter().any(|of| of.name == *name);
-            if others.iter().all(is_found) {
-                return Ok(true);
+            match search.step(end)? {
+                Step::Over => break,
+                Step::Nothing => {}
+                Step::New => {
+                    for of in search.found() {
+                        missing.remove(&of.name);
+                    }
+                }
             }
-            if search.step(end)? == Step::Over {
-                break;
+            if missing.is_empty() {
+                return Ok(true);
             }
         }
     }

@@ -20,6 +20,9 @@ use crate::units::Rate;
 
 /// The maximum number of hosts of one network.
 pub const MOST_HOSTS: usize = 64;
+/// The maximum number of hosts that learn each other's link addresses. All namespaces of a machine together learn about
+/// 1,000 (`gc_thresh3`), and drop packets beyond. Hosts of larger networks know the addresses from the start.
+const MOST_LEARNERS: usize = 16;
 
 /// Describes a network; made by [`Network::builder`].
 #[derive(Clone, Debug)]
@@ -204,6 +207,25 @@ fn address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(first, second, 0, u8::try_from(index + 1).unwrap_or(u8::MAX))
 }
 
+/// Returns a host's link address. The first byte says that it is of no manufacturer.
+fn link_address(address: Ipv4Addr) -> String {
+    let [_, _, high, low] = address.octets();
+    format!("02:00:00:00:{high:02x}:{low:02x}")
+}
+
+/// The lines that make the other hosts of a large network known to a host.
+fn neighbours(own: Ipv4Addr, addresses: &[Ipv4Addr]) -> String {
+    let others = addresses.iter().filter(|of| **of != own);
+    let line = |of: &Ipv4Addr| {
+        let at = link_address(*of);
+        format!("neighbour add {of} lladdr {at} dev eth0 nud permanent\n")
+    };
+    match addresses.len() > MOST_LEARNERS {
+        true => others.map(line).collect(),
+        false => String::new(),
+    }
+}
+
 fn switch() -> Result<Namespace> {
     let switch = Namespace::new()?;
     let settings = [
@@ -256,10 +278,12 @@ fn host(
         &namespace,
         &format!(
             "link set lo up
-link add eth0 type veth peer name {port} netns {switch_path}
+link add eth0 address {} type veth peer name {port} netns {switch_path}
 address add {address}/16 dev eth0
 link set eth0 up
-"
+{}",
+            link_address(address),
+            neighbours(address, addresses)
         ),
     )?;
     tools::ip(switch, &format!("link set {port} master {BRIDGE} up\n"))?;

@@ -1,11 +1,13 @@
 //! The figures of links from this node to others of its device manager. They count for everyone, and the manager gets them
 //! with heartbeats.
 //!
-//! Nothing here measures. Invariants: there is one figure for each other node, and 4,096 at most. A heartbeat carries
-//! [`MOST_NEWS`] figures at most, and each connection to the manager sends each figure once. No heartbeat waits for the disk.
+//! Nothing here measures. Invariants: there is one figure for each address of each other node, and 4,096 at most. A heartbeat
+//! carries [`MOST_NEWS`] figures at most, and each connection to the manager sends each figure once. No heartbeat waits for
+//! the disk.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,40 +30,45 @@ struct Shared {
     is_loading: AtomicBool,
 }
 
+/// The other node's uuid, and its address.
+type FarEnd = (String, IpAddr);
+
 /// The figures, numbered in the order of their arrival. Pure.
 #[derive(Debug, Default)]
 struct Known {
     table: Table,
-    /// By the other node's uuid.
-    numbers: HashMap<String, u64>,
+    numbers: HashMap<FarEnd, u64>,
     last: u64,
+}
+
+fn far_end(of: &Entry) -> FarEnd {
+    (of.peer.clone(), of.to.ip())
 }
 
 impl Known {
     fn of(table: Table) -> Known {
         let entries = table.entries().iter();
-        let mut peers: Vec<_> = entries.map(|of| (of.when, of.peer.clone())).collect();
-        peers.sort();
-        let last = peers.len() as u64;
-        let peers = peers.into_iter().map(|(_, peer)| peer);
+        let mut ends: Vec<_> = entries.map(|of| (of.when, far_end(of))).collect();
+        ends.sort();
+        let last = ends.len() as u64;
+        let ends = ends.into_iter().map(|(_, end)| end);
         Known {
-            numbers: peers.zip(1..).collect(),
+            numbers: ends.zip(1..).collect(),
             table,
             last,
         }
     }
 
     fn note(&mut self, entry: Entry) {
-        let peer = entry.peer.clone();
+        let end = far_end(&entry);
         if !self.table.note(entry) {
             return;
         }
         self.last += 1;
-        self.numbers.insert(peer, self.last);
+        self.numbers.insert(end, self.last);
         if self.numbers.len() > self.table.entries().len() {
-            let entries = self.table.entries().iter();
-            let peers: HashSet<&str> = entries.map(|of| &*of.peer).collect();
-            self.numbers.retain(|peer, _| peers.contains(&**peer));
+            let ends: HashSet<FarEnd> = self.table.entries().iter().map(far_end).collect();
+            self.numbers.retain(|end, _| ends.contains(end));
         }
     }
 
@@ -71,7 +78,7 @@ impl Known {
             return (Vec::new(), self.last);
         }
         let numbered = self.table.entries().iter();
-        let numbered = numbered.filter_map(|of| Some((*self.numbers.get(&of.peer)?, of)));
+        let numbered = numbered.filter_map(|of| Some((*self.numbers.get(&far_end(of))?, of)));
         let mut news: Vec<_> = numbered.filter(|(of, _)| *of > number).collect();
         news.sort_unstable_by_key(|(number, _)| *number);
         news.truncate(MOST_NEWS);
@@ -143,20 +150,15 @@ mod tests {
     use super::*;
 
     fn entry(peer: u128, when: u64) -> Entry {
+        entry_at([10, 0, 0, 2], peer, when)
+    }
+
+    fn entry_at(address: [u8; 4], peer: u128, when: u64) -> Entry {
+        let (from, to) = ([10, 0, 0, 1].into(), (address, 7079).into());
         Entry {
-            peer: format!("{peer:032x}"),
-            name: String::new(),
-            user: String::new(),
-            from: [10, 0, 0, 1].into(),
-            to: ([10, 0, 0, 2], 7079).into(),
-            least_ns: 1,
-            median_ns: 2,
-            lost: 0,
             outward: 3,
-            inward: 4,
-            stream_ms: 500,
-            tls: true,
             when,
+            ..Entry::unmeasured(format!("{peer:032x}"), from, to)
         }
     }
 
@@ -180,6 +182,30 @@ mod tests {
         let all = Known::of(known.table);
         assert_eq!(all.after(0).0.len(), 64);
         assert_eq!(numbers(&all.after(64).0), [66, 67, 68, 69, 70, 100]);
+    }
+
+    #[test]
+    fn each_address_of_a_node_has_its_own_number() {
+        let mut known = Known::default();
+        known.note(entry(1, 5));
+        known.note(entry_at([10, 1, 0, 2], 1, 6));
+        let (first, up_to) = known.after(0);
+        assert_eq!((numbers(&first), up_to), (vec![5, 6], 2));
+        // The figure of the other address is not new.
+        known.note(entry(1, 7));
+        assert_eq!(numbers(&known.after(up_to).0), [7]);
+        // A node with more addresses than fit into a heartbeat loses none.
+        let mut many = Known::default();
+        for host in 0..100 {
+            many.note(entry_at([10, 0, 1, host], 1, u64::from(host)));
+        }
+        let again = Known::of(many.table.clone());
+        for known in [many, again] {
+            let (first, up_to) = known.after(0);
+            let rest = known.after(up_to).0;
+            let all = [numbers(&first), numbers(&rest)].concat();
+            assert_eq!(all, (0..100).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_discovery::{Interface, Interfaces, Run};
+use causeway_links::link_speed;
 use causeway_proto::control::{Inventory, LinkSpeed};
 use parking_lot::Mutex;
 
@@ -148,17 +149,7 @@ fn speeds_of(
 ) -> Vec<LinkSpeed> {
     let ip = |address: &String| Some(address.parse::<SocketAddr>().ok()?.ip());
     let own: Vec<IpAddr> = addresses.iter().filter_map(ip).collect();
-    let told = |of: &Interface| {
-        let address = match of.address {
-            IpAddr::V4(v4) => v4.octets().to_vec(),
-            IpAddr::V6(v6) => v6.octets().to_vec(),
-        };
-        Some(LinkSpeed {
-            address: address.into(),
-            mbits: speed(of)?,
-            prefix: of.prefix.into(),
-        })
-    };
+    let told = |of: &Interface| Some(link_speed(of.address, of.prefix, speed(of)?));
     let of_own = (interfaces.0.iter()).filter(|of| own.contains(&of.address));
     of_own.filter_map(told).collect()
 }

@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use causeway_links::{
     Admission, Asker, Entry, LinkMemory, Refused, Table, Terms, Used, WrongDigest, certificate,
+    put_slow_last,
 };
-use causeway_proto::control::{Link, LinkEnd, MeasureLinkReply};
+use causeway_proto::control::{Link, LinkEnd, LinkSpeed, MeasureLinkReply};
 use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::limits::MAX_LINK_ADDRESSES;
 use causeway_proto::preamble::{Introduction, PREAMBLE, Verdict};
 use causeway_security::SessionCertificate;
 use parking_lot::Mutex;
@@ -352,6 +354,23 @@ impl Links {
     }
 }
 
+/// The other end with its addresses in the order of links between workers. `own` are the speeds of this node's interfaces.
+pub(super) fn ordered(mut end: LinkEnd, own: &[LinkSpeed]) -> LinkEnd {
+    // The caller has sent them. A node tells fewer.
+    end.addresses.truncate(MAX_LINK_ADDRESSES);
+    end.link_speeds.truncate(MAX_LINK_ADDRESSES);
+    // Loopback addresses have no speed, and lead to the other end on one machine only.
+    let is_loopback = |address: &String| {
+        let address = address.parse::<SocketAddr>();
+        address.is_ok_and(|at| causeway_serving::is_loopback(&at))
+    };
+    let (loopback, mut others): (Vec<_>, Vec<_>) = end.addresses.into_iter().partition(is_loopback);
+    put_slow_last(&mut others, &end.link_speeds, own);
+    others.extend(loopback);
+    end.addresses = others;
+    end
+}
+
 /// A measurement in progress.
 struct Running {
     links: Links,
@@ -399,16 +418,10 @@ fn entry(wanted: &Wanted, end: &LinkEnd, outcome: &LinkOutcome, tls: bool) -> Op
     let from: IpAddr = outcome.from.parse().ok()?;
     let to: SocketAddr = outcome.to.parse().ok()?;
     let name = end.node_name.chars().filter(|of| !of.is_control());
+    let peer = end.node_uuid.iter().map(|byte| format!("{byte:02x}"));
     Some(Entry {
-        peer: end
-            .node_uuid
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
         name: name.take(60).collect(),
         user: wanted.user.0.clone().unwrap_or_default(),
-        from,
-        to,
         least_ns: outcome.least_ns,
         median_ns: outcome.median_ns,
         lost: outcome.lost,
@@ -417,5 +430,6 @@ fn entry(wanted: &Wanted, end: &LinkEnd, outcome: &LinkOutcome, tls: bool) -> Op
         stream_ms: milliseconds(wanted.terms.each()),
         tls,
         when: causeway_links::seconds_now(),
+        ..Entry::unmeasured(peer.collect(), from, to)
     })
 }

@@ -229,13 +229,14 @@ impl Node for NodeService {
         if self.workers.counts().draining {
             return Err(Status::unavailable("the node is shutting down"));
         }
-        let known = self.readiness.current_inventory().await;
+        let readiness = Arc::clone(&self.readiness);
         let (answer, answered) = mpsc::channel(1);
         // The answer's stream begins at once, because the transfer takes longer than calls may.
         tokio::spawn(async move {
             let peer = request.extensions().get::<Peer>().cloned();
             let parts = request.into_inner();
-            let taken = managed.take_sessions(parts, &known.inventory, peer).await;
+            let known = readiness.current_inventory();
+            let taken = managed.take_sessions(parts, known, peer).await;
             if let Err(status) = &taken {
                 tracing::warn!(
                     reason = status.message(),
@@ -266,9 +267,12 @@ impl Node for NodeService {
                  daemon.toml, may measure with --force",
             ));
         }
-        let end = match &self.managed {
-            None => request.end,
-            Some(managed) => request.end.map(|end| managed.placed(end)).transpose()?,
+        let own_addresses = self.description.peer_addresses();
+        let link_speeds = self.description.link_speeds(&own_addresses).await;
+        let end = match (request.end, &self.managed) {
+            (None, _) => None,
+            (Some(end), None) => Some(links::ordered(end, &link_speeds)),
+            (Some(end), Some(managed)) => Some(managed.placed(end, &link_speeds)?),
         };
         let rate = Some(request.rate).filter(|rate| *rate > 0);
         let terms = Terms::new(asked_ms(request.stream_ms), rate);
@@ -282,7 +286,8 @@ impl Node for NodeService {
             is_managed: self.managed.is_some(),
         };
         let own = LinkEnd {
-            addresses: self.description.peer_addresses(),
+            addresses: own_addresses,
+            link_speeds,
             node_uuid: self.description.uuid.as_bytes().to_vec().into(),
             node_name: self.description.name().to_owned(),
             ..LinkEnd::default()

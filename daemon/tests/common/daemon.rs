@@ -147,6 +147,14 @@ impl Daemon {
         }
     }
 
+    /// Changes the registration of the fake driver, so that the daemon's devices may have changed.
+    pub fn change_driver(&self) {
+        let vendors = self.vendors.as_ref().expect("the fake driver");
+        let icd = vendors.path().join("fake.icd");
+        let text = std::fs::read_to_string(&icd).unwrap() + "\n# changed\n";
+        std::fs::write(icd, text).unwrap();
+    }
+
     /// The daemon's process.
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{
-    GetInventoryRequest, GetLinksRequest, LinkEnd, MeasureLinkReply, MeasureLinkRequest,
+    GetInventoryRequest, GetLinksRequest, Link, LinkEnd, MeasureLinkReply, MeasureLinkRequest,
 };
 use causeway_proto::manager::{MeasuringClaim, NodePlace};
 use causeway_proto::version::WireVersion;
@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 use crate::common::manager::{LONG, Manager, Node, USER};
 use crate::common::{Closed, Daemon, LIMIT, block_on};
-use crate::support::{Cluster, configured, daemon, reach};
+use crate::support::{Cluster, configured, reach};
 
 const VERSION: u32 = WireVersion::CURRENT.number() as u32;
 
@@ -39,6 +39,7 @@ fn place(node: &Node) -> NodePlace {
         addresses: node.hello.addresses.clone(),
         not_after_unix_ms: unix_ms(SystemTime::now() + LONG),
         link_key: node.hello.link_key.clone(),
+        ..NodePlace::default()
     }
 }
 
@@ -214,22 +215,51 @@ fn a_node_dials_only_where_the_manager_says_that_another_node_is() {
     assert_eq!(accepted, Err(std::io::ErrorKind::WouldBlock));
 }
 
-/// Has the first node measure the link to the other one.
-fn measure_pair(
-    manager: &Manager,
-    [one, other]: [(&Daemon, &Node); 2],
-    change: impl Fn(&mut MeasureLinkRequest),
-) -> causeway_proto::control::Link {
-    let mut request = asked(manager.key.sign_measuring(&claim(other.1)), None);
-    change(&mut request);
-    let end = free(other.0, request).end.expect("an end");
-    let to = LinkEnd {
-        place: manager.key.sign_place(&place(other.1)).into(),
-        ..end
-    };
-    let mut request = asked(manager.key.sign_measuring(&claim(one.1)), Some(to));
-    change(&mut request);
-    free(one.0, request).link.expect("figures")
+/// Two daemons that know their manager's key.
+struct Two {
+    manager: Manager,
+    folders: [tempfile::TempDir; 2],
+    nodes: [(Daemon, Node); 2],
+}
+
+impl Two {
+    /// With this text as the daemons' `daemon.toml`.
+    fn joined(text: &str) -> Two {
+        let manager = Manager::start();
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let nodes = folders.each_ref().map(|folder| {
+            let daemon = configured(&manager, folder.path(), text);
+            let node = manager.welcomed(10);
+            is_joined(&node);
+            (daemon, node)
+        });
+        Two {
+            manager,
+            folders,
+            nodes,
+        }
+    }
+
+    /// Has the first node measure the link to the other one.
+    fn measure(&self, change: impl Fn(&mut MeasureLinkRequest)) -> Link {
+        self.measure_at(place(&self.nodes[1].1), change)
+    }
+
+    /// As [`Two::measure`], with the other node at this place.
+    fn measure_at(&self, place: NodePlace, change: impl Fn(&mut MeasureLinkRequest)) -> Link {
+        let [one, other] = &self.nodes;
+        let key = &self.manager.key;
+        let mut request = asked(key.sign_measuring(&claim(&other.1)), None);
+        change(&mut request);
+        let end = free(&other.0, request).end.expect("an end");
+        let to = LinkEnd {
+            place: key.sign_place(&place).into(),
+            ..end
+        };
+        let mut request = asked(key.sign_measuring(&claim(&one.1)), Some(to));
+        change(&mut request);
+        free(&one.0, request).link.expect("figures")
+    }
 }
 
 /// Measures as soon as the node is free: the process of the measurement before may not have ended.
@@ -246,25 +276,42 @@ fn free(daemon: &Daemon, request: MeasureLinkRequest) -> MeasureLinkReply {
 }
 
 #[test]
-fn a_claim_gives_time_to_measure_and_makes_no_connection_known() {
-    let manager = Manager::start();
-    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let short = "[connections]\nhandshake_time_limit_ms = 1000\n";
-    let start = |of: usize| {
-        let daemon = configured(&manager, folders[of].path(), short);
-        let node = manager.welcomed(10);
-        (daemon, node)
+fn a_link_is_measured_over_the_addresses_of_links_between_workers() {
+    let two = Two::joined("");
+    let other = &two.nodes[1].1;
+    let told = other.hello.inventory.as_ref().unwrap();
+    assert_eq!(told.peer_addresses, other.hello.addresses);
+    // Users reach the node elsewhere: where nobody answers, and where somebody does who is another one.
+    let (closed, stranger) = (Closed::port(), std::net::TcpListener::bind("127.0.0.1:0"));
+    let stranger = stranger.unwrap();
+    let place = NodePlace {
+        addresses: vec![
+            closed.address.to_string(),
+            stranger.local_addr().unwrap().to_string(),
+        ],
+        peer_addresses: told.peer_addresses.clone(),
+        ..place(other)
     };
-    let ((one, first), (other, second)) = (start(0), start(1));
-    is_joined(&first);
-    is_joined(&second);
+    let link = two.measure_at(place, |request| request.stream_ms = 50);
+    assert_eq!(vec![link.to], told.peer_addresses);
+    stranger.set_nonblocking(true).unwrap();
+    let accepted = stranger.accept().map(drop).map_err(|error| error.kind());
+    assert_eq!(accepted, Err(std::io::ErrorKind::WouldBlock));
+    // A manager that tells no such addresses.
+    let link = two.measure(|request| request.stream_ms = 50);
+    assert_eq!(vec![link.to], other.hello.addresses);
+}
+
+#[test]
+fn a_claim_gives_time_to_measure_and_makes_no_connection_known() {
+    let two = Two::joined("[connections]\nhandshake_time_limit_ms = 1000\n");
     // This takes longer than a stranger has.
-    let pair = [(&one, &first), (&other, &second)];
-    let link = measure_pair(&manager, pair, |request| request.stream_ms = 1_000);
+    let link = two.measure(|request| request.stream_ms = 1_000);
     assert!(link.outward > 0);
-    let request = asked(manager.key.sign_measuring(&claim(&first)), None);
+    let (one, first) = &two.nodes[0];
+    let request = asked(two.manager.key.sign_measuring(&claim(first)), None);
     block_on(async {
-        let mut caller = reach(&one).await;
+        let mut caller = reach(one).await;
         caller.measure_link(request.clone()).await.unwrap();
         // The connection still has a stranger's time.
         let until = Instant::now() + LIMIT;
@@ -281,24 +328,19 @@ fn a_claim_gives_time_to_measure_and_makes_no_connection_known() {
 
 #[test]
 fn the_manager_gets_each_figure_once_and_again_after_a_new_connection() {
-    let manager = Manager::start();
-    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let start = |of: usize| {
-        let daemon = daemon(&manager, folders[of].path());
-        let node = manager.welcomed(10);
-        (daemon, node)
-    };
-    let ((one, first), (other, second)) = (start(0), start(1));
-    is_joined(&first);
-    is_joined(&second);
-    let pair = [(&one, &first), (&other, &second)];
+    let two = Two::joined("");
     // A limit that a user sets says nothing about the link.
-    let slow = measure_pair(&manager, pair, |request| {
+    let slow = two.measure(|request| {
         request.stream_ms = 100;
         request.rate = 10_000_000;
     });
     assert!(slow.outward > 0);
-    let link = measure_pair(&manager, pair, |_| {});
+    let link = two.measure(|_| {});
+    let Two {
+        manager,
+        folders,
+        nodes: [(one, first), (_other, second)],
+    } = two;
     assert_eq!(link.node_uuid, second.hello.node_uuid);
     assert_eq!(link.node_name, "the other");
     let beat = first.beat(|beat| !beat.links.is_empty());
@@ -317,7 +359,6 @@ fn the_manager_gets_each_figure_once_and_again_after_a_new_connection() {
         let mut node = NodeClient::connect(at).await.unwrap();
         let request = GetLinksRequest {
             wire_version: VERSION,
-            ..GetLinksRequest::default()
         };
         node.get_links(request).await.unwrap_err()
     });
@@ -330,7 +371,8 @@ fn the_manager_gets_each_figure_once_and_again_after_a_new_connection() {
         std::slice::from_ref(&link)
     );
     assert!(one.terminate());
-    let (_one, again) = start(0);
+    let _one = configured(&manager, folders[0].path(), "");
+    let again = manager.welcomed(10);
     assert_eq!(again.beat(|beat| !beat.links.is_empty()).links, [link]);
     assert!(again.hello.node_uuid != second.hello.node_uuid);
 }

@@ -12,15 +12,17 @@ use causeway_proto::manager::{
     Grant, Move, MoveEnded, NodeShare, Stay, Withdraw, from_node, to_node,
 };
 use causeway_proto::preamble::{Purpose, Verdict};
+use causeway_proto::version::WireVersion;
 use tokio::sync::Notify;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::common::LIMIT;
+use crate::common::manager::Manager;
 use crate::common::parking::{come_back, contents, hear_parking, park, read, record_on, stands};
 use crate::common::resuming::{Resuming, process};
-use crate::support::{Cluster, cluster};
+use crate::common::{Daemon, LIMIT, block_on};
+use crate::support::{Cluster, DEVICES, cluster, reach};
 
 const LONG: (u32, u32) = (60_000, 600_000);
 const CONTENTS: &[u8; 64] = &[7; 64];
@@ -271,6 +273,43 @@ impl Scene {
         self.session.send(vec![read(10, vec![])]);
         assert_eq!(contents(&mut self.session, 10), CONTENTS[..]);
     }
+}
+
+#[test]
+fn a_stranger_who_brings_sessions_starts_no_probe() {
+    let (manager, state) = (Manager::start(), tempfile::tempdir().unwrap());
+    let driver = state.path().join("fake.toml");
+    std::fs::write(&driver, DEVICES).unwrap();
+    let config = state.path().join("daemon.toml");
+    std::fs::write(&config, "[inventory]\nprobe_time_limit = 120\n").unwrap();
+    let (address, config) = (manager.address.to_string(), config.to_str().unwrap());
+    let arguments = ["--manager", &address, "--config", config];
+    let folder = [("STATE_DIRECTORY", state.path().to_str().unwrap())];
+    let daemon = Daemon::fake_with(driver.to_str().unwrap(), &arguments, &folder);
+    let node = manager.welcomed(10);
+    node.beat(|_| true);
+    // From now on, a probe does not end before its time limit.
+    let hangs = "[[call]]\nname = \"clGetDeviceIDs\"\ndelay_us = 600000000\n";
+    std::fs::write(&driver, format!("{DEVICES}\n{hangs}")).unwrap();
+    daemon.change_driver();
+    let taking = Taking {
+        wire_version: WireVersion::CURRENT.number().into(),
+        credential: b"no lease".as_slice().into(),
+        sessions: 1,
+    };
+    let part = SessionPart {
+        part: Some(session_part::Part::Taking(taking)),
+    };
+    let refused = block_on(async {
+        let mut stranger = reach(&daemon).await;
+        let asked = async {
+            let taken = stranger.take_sessions(tokio_stream::once(part)).await?;
+            taken.into_inner().message().await
+        };
+        tokio::time::timeout(LIMIT, asked).await
+    });
+    let status = refused.expect("an answer without a probe").unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status}");
 }
 
 #[test]

@@ -109,7 +109,7 @@ mod tests {
             devices: Vec::new(),
             stopping: false,
             insecure: false,
-            link_key: Default::default(),
+            place: Default::default(),
             load: Arc::default(),
         };
         book.connected.insert(NodeId([5; 16]), connected);

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use causeway_proto::control::Client;
 use causeway_proto::request::{answer_of, property};
 
 use super::input::{ConnectionId, Load, NodeLink};
+use super::link_place::LinkPlace;
 use crate::inventory::{DeviceId, NodeId, OfferedDevice};
 use crate::lease::change::{LeaseRow, NodeRow, WaitingRow};
 use crate::lease::{Change, Event, Joined, LeaseId, Manager, Rows};
@@ -56,8 +56,8 @@ pub(crate) struct Connected {
     pub(crate) stopping: bool,
     /// Whether everyone who can reach the node can use it.
     pub(crate) insecure: bool,
-    /// With which the node proves that it is an end of a link.
-    pub(crate) link_key: Bytes,
+    /// Where other nodes reach the node for a link.
+    pub(crate) place: LinkPlace,
     pub(crate) load: Arc<Load>,
 }
 
@@ -157,7 +157,7 @@ impl Book {
             devices: joined.devices.iter().map(Offered::new).collect(),
             stopping: joined.stopping,
             insecure: link.is_insecure,
-            link_key: link.link_key.clone(),
+            place: link.place.clone(),
             load: Arc::clone(&link.load),
         };
         self.connected.insert(joined.node, connected);

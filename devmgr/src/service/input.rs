@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bytes::Bytes;
 use causeway_proto::control::{Client, DeviceUse};
 use causeway_proto::manager::{Heartbeat, HostLoad, NodeShare, ToNode};
 use parking_lot::Mutex;
@@ -12,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::book::Sight;
+use super::link_place::LinkPlace;
 use crate::identity::{Caller, IdentityChange, NotChanged, NotKnown};
 use crate::inventory::limits::TooMuch;
 use crate::inventory::{DeviceId, NodeId};
@@ -209,8 +209,7 @@ pub(crate) struct NodeLink {
     pub(crate) caller: Caller,
     /// Whether everyone who can reach the node can use it.
     pub(crate) is_insecure: bool,
-    /// With which the node proves that it is an end of a link.
-    pub(crate) link_key: Bytes,
+    pub(crate) place: LinkPlace,
     /// Nothing is sent before the welcome: earlier decisions were for an earlier connection.
     pub(crate) is_welcomed: bool,
     pub(crate) _open: oneshot::Sender<()>,

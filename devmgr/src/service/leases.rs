@@ -2,20 +2,20 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use causeway_proto::manager::leases_server::Leases;
 use causeway_proto::manager::{
     AllowMeasuringRequest, ConfirmReservation, Considered, Fitting, Granted, KindList, LeaseList,
-    LinkList, ListKindsRequest, ListLeasesRequest, ListLinksRequest, ListQueueRequest,
-    MeasuringAllowed, Progress, QueueList, RefusalCode, Refused, ReleaseLease, ReleaseLeaseReply,
-    RenewLease, RequestDevices, considered, progress,
+    ListKindsRequest, ListLeasesRequest, ListLinksRequest, ListQueueRequest, MeasuringAllowed,
+    Progress, QueueList, RefusalCode, Refused, ReleaseLease, ReleaseLeaseReply, RenewLease,
+    RequestDevices, considered, progress,
 };
 use causeway_proto::request::DeviceRequest;
 use causeway_proto::version;
 use causeway_security::LeaseKey;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status};
 use super::authentication::{Authenticator, wall_now};
 use super::book::Sight;
 use super::input::{Answer, Ask, Input, LeaseCall, News, Watcher, WatcherId};
-use super::links::{self, ReportedLinks, SeenNode};
+use super::links::{self, LinkParts, ReportedLinks, SeenNode};
 use super::pace::{CLAIMED, CONSIDERED, Pace, REFUSED};
 use super::reading::{ask, gone, read};
 use super::wire;
@@ -32,11 +32,6 @@ use crate::lease::{LeaseId, NewRequest, Outcome};
 use crate::policy::UserName;
 use crate::policy::ledger::Party;
 use crate::settings::Visible;
-
-/// Most lists of measured links that are made at once: with many nodes, each takes a thread for a while, and much memory.
-pub(super) const MOST_LINK_LISTS: usize = 2;
-/// How long a call waits for its turn.
-const LINK_LIST_WITHIN: Duration = Duration::from_secs(10);
 
 /// The `Leases` service.
 pub(super) struct LeasesService {
@@ -55,8 +50,6 @@ pub(super) struct LeasesService {
     pub(super) key: Arc<LeaseKey>,
     /// Rate limit of claims for measuring.
     pub(super) claims: Mutex<Pace>,
-    /// Limits how many lists of measured links are made at once.
-    pub(super) link_lists: Arc<Semaphore>,
 }
 
 #[tonic::async_trait]
@@ -226,27 +219,16 @@ impl Leases for LeasesService {
         allowed.map(Response::new).map_err(|_| gone())
     }
 
+    type ListLinksStream = tokio_stream::Iter<LinkParts>;
+
     async fn list_links(
         &self,
         request: Request<ListLinksRequest>,
-    ) -> Result<Response<LinkList>, Status> {
+    ) -> Result<Response<Self::ListLinksStream>, Status> {
         let caller = self.authenticator.user(&request)?;
-        let place = Arc::clone(&self.link_lists).acquire_owned();
-        let Ok(place) = tokio::time::timeout(LINK_LIST_WITHIN, place).await else {
-            return Err(Status::resource_exhausted(
-                "the manager is busy with other requests for measured links; try again later",
-            ));
-        };
         let nodes = self.seen_nodes(&caller).await?;
-        let links = self.links.clone();
-        // A large cluster has many links, and this thread serves others.
-        let list = tokio::task::spawn_blocking(move || {
-            // Kept to the end, also if the caller is gone.
-            let _place = place;
-            links::link_list(nodes, &links)
-        });
-        let list = list.await;
-        list.map(Response::new).map_err(|_| gone())
+        let parts = LinkParts::new(nodes, self.links.clone());
+        Ok(Response::new(tokio_stream::iter(parts)))
     }
 }
 

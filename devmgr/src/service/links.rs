@@ -7,6 +7,7 @@
 
 use std::collections::btree_map;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +17,11 @@ use causeway_proto::control::Link;
 use causeway_proto::manager as pb;
 use causeway_security::LeaseKey;
 use parking_lot::Mutex;
+use tonic::Status;
 
 use super::book::Book;
 use super::input::ConnectionId;
+use super::link_place::LinkPlace;
 use crate::dashboard::view::ReportedLink;
 use crate::inventory::NodeId;
 use crate::policy::UserName;
@@ -30,6 +33,8 @@ const MOST_NEWS: usize = 64;
 const MOST_OF_NODE: usize = 4096;
 /// Most figures of all nodes: those of all pairs of 512 nodes.
 const MOST: usize = 1 << 17;
+/// Most figures of one part of a list.
+const MOST_OF_PART: usize = 512;
 /// Time for which a claim counts. A user who has lost their rights can measure for so long.
 const CLAIMED_FOR: Duration = Duration::from_secs(300);
 
@@ -79,21 +84,33 @@ impl ReportedLinks {
         reported.version += 1;
     }
 
-    /// All figures of links among these nodes.
-    fn among(&self, nodes: &BTreeSet<NodeId>) -> Vec<pb::NodeLink> {
+    /// Figures of links among these nodes, those behind a link, up to [`MOST_OF_PART`] of them.
+    fn among(
+        &self,
+        nodes: &BTreeSet<NodeId>,
+        behind: Option<(NodeId, NodeId)>,
+    ) -> Vec<pb::NodeLink> {
         let mut list = Vec::new();
-        for from in nodes {
+        let first = behind.map_or(Bound::Unbounded, |(from, _)| Bound::Included(from));
+        for from in nodes.range((first, Bound::Unbounded)) {
             // Locked for one node at a time, because heartbeats wait for the lock.
             let reported = self.0.lock();
-            let links = reported.of.get(from).into_iter().flatten();
+            let seen = behind.filter(|(node, _)| node == from);
+            let after = seen.map_or(Bound::Unbounded, |(_, peer)| Bound::Excluded(peer));
+            let links = reported.of.get(from).into_iter();
+            let links = links.flat_map(|of| of.range((after, Bound::Unbounded)));
             let links = links.filter(|(to, _)| nodes.contains(to));
-            list.extend(links.map(|(to, of)| pb::NodeLink {
+            let room = MOST_OF_PART - list.len();
+            list.extend(links.take(room).map(|(to, of)| pb::NodeLink {
                 node_uuid: from.0.to_vec().into(),
                 link: Some(Link {
                     node_uuid: to.0.to_vec().into(),
                     ..of.to_wire()
                 }),
             }));
+            if list.len() == MOST_OF_PART {
+                break;
+            }
         }
         list
     }
@@ -298,7 +315,7 @@ pub(super) struct SeenNode {
     name: String,
     addresses: Vec<String>,
     /// `None`: not connected.
-    link_key: Option<Bytes>,
+    place: Option<LinkPlace>,
 }
 
 /// The nodes that a user may see.
@@ -310,7 +327,7 @@ pub(super) fn seen_nodes(book: &Book, whose: Option<&UserName>) -> Vec<SeenNode>
             node,
             name: row.name.clone(),
             addresses: row.addresses.clone(),
-            link_key: book.connected.get(&node).map(|of| of.link_key.clone()),
+            place: book.connected.get(&node).map(|of| of.place.clone()),
         })
     });
     nodes.collect()
@@ -326,7 +343,8 @@ pub(super) fn allowed(
     let lifetime_ms = u64::try_from(CLAIMED_FOR.as_millis()).unwrap_or(u64::MAX);
     let not_after_unix_ms = now.0.saturating_add(lifetime_ms);
     let node = |of: SeenNode| {
-        let link_key = of.link_key?;
+        let place = of.place?;
+        let peers = place.addresses();
         let uuid = of.node.0.to_vec();
         let credential = key.sign_measuring(&pb::MeasuringClaim {
             node_uuid: uuid.clone().into(),
@@ -339,7 +357,9 @@ pub(super) fn allowed(
             name: of.name.clone(),
             addresses: of.addresses.clone(),
             not_after_unix_ms,
-            link_key,
+            link_key: place.key().clone(),
+            peer_addresses: peers.addresses,
+            link_speeds: peers.speeds,
         });
         Some(pb::MeasurableNode {
             node_uuid: uuid.into(),
@@ -355,16 +375,52 @@ pub(super) fn allowed(
     }
 }
 
-/// The figures among these nodes.
-pub(super) fn link_list(nodes: Vec<SeenNode>, links: &ReportedLinks) -> pb::LinkList {
-    let among = nodes.iter().map(|of| of.node).collect();
-    let node = |of: SeenNode| pb::LinkNode {
-        node_uuid: of.node.0.to_vec().into(),
-        name: of.name,
-    };
-    pb::LinkList {
-        links: links.among(&among),
-        nodes: nodes.into_iter().map(node).collect(),
+/// The figures among some nodes, in parts. Each part is made when its reader has taken the one before, so a slow reader costs
+/// one part.
+pub(super) struct LinkParts {
+    links: ReportedLinks,
+    among: BTreeSet<NodeId>,
+    /// `None`: the first part was made.
+    names: Option<Vec<pb::LinkNode>>,
+    /// The last link that was made.
+    behind: Option<(NodeId, NodeId)>,
+    is_whole: bool,
+}
+
+impl LinkParts {
+    pub(super) fn new(nodes: Vec<SeenNode>, links: ReportedLinks) -> LinkParts {
+        let among = nodes.iter().map(|of| of.node).collect();
+        let name = |of: SeenNode| pb::LinkNode {
+            node_uuid: of.node.0.to_vec().into(),
+            name: of.name,
+        };
+        LinkParts {
+            links,
+            among,
+            names: Some(nodes.into_iter().map(name).collect()),
+            behind: None,
+            is_whole: false,
+        }
+    }
+}
+
+impl Iterator for LinkParts {
+    type Item = Result<pb::LinkList, Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_whole {
+            return None;
+        }
+        let links = self.links.among(&self.among, self.behind);
+        self.is_whole = links.len() < MOST_OF_PART;
+        let ends = |of: &pb::NodeLink| {
+            let far = &of.link.as_ref()?.node_uuid;
+            let id = |bytes: &Bytes| Some(NodeId(bytes[..].try_into().ok()?));
+            Some((id(&of.node_uuid)?, id(far)?))
+        };
+        self.behind = links.last().and_then(ends);
+        let nodes = self.names.take().unwrap_or_default();
+        Some(Ok(pb::LinkList { nodes, links }))
     }
 }
 
@@ -375,6 +431,7 @@ mod tests {
     use crate::lease::{Change, Epoch, LeaseId};
     use crate::service::book::Connected;
     use crate::time::Span;
+    use causeway_proto::control::Inventory;
 
     fn id(of: u64) -> NodeId {
         NodeId(u128::from(of).to_be_bytes())
@@ -394,7 +451,7 @@ mod tests {
     }
 
     fn all(links: &ReportedLinks, nodes: &[NodeId]) -> Vec<(NodeId, NodeId, u64)> {
-        let among = links.among(&nodes.iter().copied().collect());
+        let among = links.among(&nodes.iter().copied().collect(), None);
         let of = |of: pb::NodeLink| {
             let link = of.link.unwrap();
             assert_eq!(link.node_name, "");
@@ -419,6 +476,51 @@ mod tests {
         assert_eq!(all(&links, &[id(2), id(3)]), []);
         links.forget(id(2));
         assert_eq!(all(&links, &[id(1), id(2), id(3)]), both[1..]);
+    }
+
+    #[test]
+    fn a_list_comes_in_parts_and_none_is_made_before_its_reader_takes_it() {
+        let links = ReportedLinks::default();
+        let entry = |when| Entry::from_wire(&link(id(2), 5, when)).unwrap();
+        let seen: Vec<_> = (1..=50).map(id).collect();
+        for from in &seen {
+            for to in seen.iter().filter(|to| *to != from) {
+                links.0.lock().note(*from, *to, entry(1));
+            }
+            // The reader does not see this one.
+            links.0.lock().note(*from, id(99), entry(1));
+        }
+        let node = |node: &NodeId| SeenNode {
+            node: *node,
+            name: "a node".to_owned(),
+            addresses: Vec::new(),
+            place: None,
+        };
+        let mut parts = LinkParts::new(seen.iter().map(node).collect(), links.clone());
+        let first = parts.next().unwrap().unwrap();
+        assert_eq!((first.nodes.len(), first.links.len()), (50, MOST_OF_PART));
+        // What is reported meanwhile is in the parts that follow.
+        links.0.lock().note(id(50), id(49), entry(2));
+        let rest: Vec<_> = parts.map(Result::unwrap).collect();
+        assert!(rest.iter().all(|of| of.nodes.is_empty()));
+        let counts: Vec<_> = rest.iter().map(|of| of.links.len()).collect();
+        assert_eq!(counts, [512, 512, 512, 50 * 49 - 4 * 512]);
+        let all = first
+            .links
+            .into_iter()
+            .chain(rest.into_iter().flat_map(|of| of.links));
+        let all: Vec<_> = all.map(|of| (of.node_uuid, of.link.unwrap())).collect();
+        assert_eq!(all.last().unwrap().1.when, 2);
+        let pairs: BTreeSet<_> = all.iter().map(|(from, of)| (from, &of.node_uuid)).collect();
+        assert_eq!(pairs.len(), 50 * 49, "each once");
+        // An empty list and one that fills its parts have an end, too.
+        assert_eq!(LinkParts::new(Vec::new(), links.clone()).count(), 1);
+        let full = ReportedLinks::default();
+        let many: BTreeSet<_> = (0..=MOST_OF_PART as u64).map(id).collect();
+        (1..=MOST_OF_PART as u64).for_each(|to| full.0.lock().note(id(0), id(to), entry(1)));
+        let parts = LinkParts::new(many.iter().map(node).collect(), full);
+        let counts: Vec<_> = parts.map(|of| of.unwrap().links.len()).collect();
+        assert_eq!(counts, [MOST_OF_PART, 0]);
     }
 
     #[test]
@@ -476,6 +578,11 @@ mod tests {
         let reported = || figures(id(1), &[link(id(2), 5, 1), link(id(3), 6, 1)]);
         let count = |book: &Book, of| checked(book, (of, id(1)), reported()).len();
         assert_eq!(count(&book, current), 0, "not connected");
+        let told = Inventory {
+            peer_addresses: vec!["10.0.0.1:7079".to_owned()],
+            link_speeds: vec![causeway_links::link_speed([10, 0, 0, 1].into(), 24, 1_000)],
+            ..Inventory::default()
+        };
         book.connected.insert(
             id(1),
             Connected {
@@ -483,11 +590,25 @@ mod tests {
                 devices: Vec::new(),
                 stopping: false,
                 insecure: false,
-                link_key: Bytes::new(),
+                place: LinkPlace::new(b"key", Some(&told)),
                 load: Arc::default(),
             },
         );
         assert_eq!(count(&book, current), 1);
+        let seen = seen_nodes(&book, None);
+        let key = LeaseKey::generate().unwrap();
+        let allowed = allowed(&key, seen, (&"ann".into(), false), Wall(0));
+        let [node] = &allowed.nodes[..] else {
+            panic!("one is connected");
+        };
+        let now = std::time::SystemTime::UNIX_EPOCH;
+        let place = key.verifier().verify_place(&node.place, now).unwrap();
+        assert_eq!(place.addresses, ["gpu1:7079"]);
+        assert_eq!(place.peer_addresses, ["10.0.0.1:7079"]);
+        assert_eq!(
+            (place.link_speeds.len(), &place.link_key[..]),
+            (1, &b"key"[..])
+        );
         // A connection that was refused, or that another one has replaced.
         assert_eq!(count(&book, other), 0);
     }

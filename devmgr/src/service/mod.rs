@@ -6,6 +6,7 @@
 //!   connections by the name in their certificate, for removed users.
 //! - `authentication`: who is calling. `nodes`, `leases`, `admin`: the services. `wire`, `quotas`: conversions to
 //!   the wire.
+//! - `links`: measured links; `link_place`: where nodes reach each other for them.
 //! - `reading`: reads the owner's state; `error`: why the manager ends.
 //! - `watching`: `/healthz` and `/metrics`; `surroundings`: the other managers, for these. `dashboard`: pages for
 //!   browsers. `first_admin`: the administrator of a manager that has no
@@ -30,6 +31,7 @@ mod first_admin;
 mod identity;
 mod input;
 mod leases;
+mod link_place;
 mod links;
 mod nodes;
 mod offline;

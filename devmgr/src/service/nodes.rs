@@ -23,6 +23,7 @@ use super::authentication::{Authenticator, check_name, wall_now};
 use super::book::Sight;
 use super::identity::Identity;
 use super::input::{ConnectionId, Input, Load, NodeLink, NotJoined};
+use super::link_place::{LinkPlace, MAX_ADDRESS, MAX_ADDRESSES};
 use super::links::{ReportedLinks, UncheckedLinks, checked, figures};
 use super::reading::{gone, read};
 use super::wire;
@@ -34,14 +35,10 @@ use crate::time::Wall;
 
 /// Length of a node's outbound queue: enough to grant and withdraw as many leases as a node can have.
 const OUTBOUND: usize = 2 * limits::NODE_UNITS + 64;
-/// Maximum number of addresses of one node.
-const MAX_ADDRESSES: usize = 32;
 /// Maximum length in bytes of a node's key for measured links.
 const MAX_LINK_KEY: usize = 32;
 /// Maximum length in characters of the reason why a lease is not moved.
 const MAX_REASON: usize = 256;
-/// Maximum length in bytes of an address: a DNS name and a port.
-const MAX_ADDRESS: usize = 260;
 
 /// The `Nodes` service.
 pub(super) struct NodesService {
@@ -76,10 +73,11 @@ impl Nodes for NodesService {
         let mut words = request.into_inner();
         let hello = self.hello(&mut words).await?;
         self.identity.check_term(Term(hello.term), &caller)?;
-        let (is_insecure, link_key) = (hello.insecure, hello.link_key.clone());
-        if link_key.len() > MAX_LINK_KEY {
+        if hello.link_key.len() > MAX_LINK_KEY {
             return Err(Status::invalid_argument("a link key of the wrong length"));
         }
+        let is_insecure = hello.insecure;
+        let place = LinkPlace::new(&hello.link_key, hello.inventory.as_ref());
         let account = self
             .authenticator
             .authenticates()
@@ -97,6 +95,7 @@ impl Nodes for NodesService {
             load: Arc::default(),
             silence_limit: self.silence_limit,
             links: self.links.clone(),
+            place: place.clone(),
             unchecked: UncheckedLinks::default(),
             until: caller.until,
         };
@@ -106,7 +105,7 @@ impl Nodes for NodesService {
             load: Arc::clone(&connection.load),
             caller: caller.clone(),
             is_insecure,
-            link_key,
+            place,
             is_welcomed: false,
             _open: open,
         };
@@ -185,6 +184,7 @@ struct Connection {
     load: Arc<Load>,
     silence_limit: Duration,
     links: ReportedLinks,
+    place: LinkPlace,
     /// Figures whose check by the owner is due.
     unchecked: UncheckedLinks,
     /// When the node's credentials expire.
@@ -284,6 +284,7 @@ impl Connection {
             }
             Some(Message::Inventory(changed)) => {
                 check_addresses(&changed.addresses)?;
+                self.place.set(changed.inventory.as_ref());
                 Some(Event::NodeChanged {
                     node: self.node,
                     addresses: changed.addresses,

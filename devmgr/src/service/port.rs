@@ -16,7 +16,7 @@ use causeway_serving::services::{NotReflected, Services};
 use causeway_serving::watched::Listener;
 use parking_lot::{Mutex, RwLock};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
@@ -232,7 +232,6 @@ impl Port {
             links: links.clone(),
             key,
             claims: Mutex::new(Pace::new(pace::CLAIMED)),
-            link_lists: Arc::new(Semaphore::new(leases::MOST_LINK_LISTS)),
         };
         let admin = admin::AdminService {
             authenticator: authenticator.clone(),

@@ -55,14 +55,13 @@ pub fn links_of(server: &ServerSettings) -> Result<Vec<Link>, WireError> {
     links_within(server, ANSWER_WITHIN)
 }
 
-/// As [`links_of`], with the credential for the node, and this time limit.
+/// As [`links_of`], with this time limit.
 pub(super) fn links_within(
     server: &ServerSettings,
     limit: Duration,
 ) -> Result<Vec<Link>, WireError> {
     let request = GetLinksRequest {
         wire_version: u32::from(WireVersion::CURRENT.number()),
-        ..GetLinksRequest::default()
     };
     ask(server, limit, request, async |mut of, request| {
         of.links(request).await

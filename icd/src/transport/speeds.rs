@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use causeway_links::Entry;
+use causeway_links::{Entry, is_speed_of};
 use causeway_proto::control::LinkSpeed;
 
 use crate::config::Address;
@@ -44,7 +44,7 @@ fn of_interfaces(
 ) -> Option<u64> {
     let host = ip_of(address)?;
     let zone = address.host().split_once('%').map(|(_, zone)| zone);
-    let far = theirs.iter().find(|of| is_ip(&of.address, host))?;
+    let far = theirs.iter().find(|of| is_speed_of(of, host))?;
     Some(own(host, zone)?.min(far.mbits).into())
 }
 
@@ -77,16 +77,10 @@ fn ip_of(address: &Address) -> Option<IpAddr> {
     Some(host.to_canonical())
 }
 
-fn is_ip(bytes: &[u8], ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(v4) => bytes == v4.octets(),
-        IpAddr::V6(v6) => bytes == v6.octets(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_links::link_speed;
 
     fn addresses(texts: &[&str]) -> Vec<Address> {
         texts.iter().map(|of| of.parse().unwrap()).collect()
@@ -94,34 +88,18 @@ mod tests {
 
     fn kept(to: &str, outward: u64, inward: u64, least_ns: u64) -> Entry {
         Entry {
-            peer: "0".repeat(32),
-            name: String::new(),
-            user: String::new(),
-            from: "10.0.0.1".parse().unwrap(),
-            to: to.parse().unwrap(),
             least_ns,
             median_ns: least_ns,
-            lost: 0,
             outward,
             inward,
-            stream_ms: 500,
-            tls: false,
             when: 1,
+            ..Entry::unmeasured("0".repeat(32), [10, 0, 0, 1].into(), to.parse().unwrap())
         }
     }
 
     fn told(of: &[(&str, u32)]) -> Vec<LinkSpeed> {
-        let speed = |(address, mbits): &(&str, u32)| {
-            let address = match address.parse().unwrap() {
-                IpAddr::V4(v4) => v4.octets().to_vec(),
-                IpAddr::V6(v6) => v6.octets().to_vec(),
-            };
-            LinkSpeed {
-                address: address.into(),
-                mbits: *mbits,
-                ..LinkSpeed::default()
-            }
-        };
+        let speed =
+            |(address, mbits): &(&str, u32)| link_speed(address.parse().unwrap(), 24, *mbits);
         of.iter().map(speed).collect()
     }
 

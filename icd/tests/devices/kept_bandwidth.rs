@@ -1,6 +1,8 @@
 //! `CL_DEVICE_BANDWIDTH_WWU` before the first transfer: what the user has measured.
 
-use causeway_links::{Entry, LinkMemory};
+use std::net::SocketAddr;
+
+use causeway_links::{Entry, LinkMemory, seconds_now};
 
 use crate::frames::servers::*;
 use crate::server_connection::read_much;
@@ -15,30 +17,18 @@ fn a_measured_link_is_known_until_the_process_has_its_own_figure() {
     configure(&daemon.address.to_string());
     let device = devices()[0];
     let uuid = server_info(server_of(device), CL_SERVER_UUID_WWU);
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.expect("after 1970").as_secs();
+    let now = seconds_now();
+    let peer: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     // Of two addresses, the one that the program uses counts, although the other one was measured later.
-    let entry = |port: u16, outward, when| Entry {
-        peer: uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
-        name: "A".to_owned(),
-        user: String::new(),
-        from: daemon.address.ip(),
-        to: match port {
-            0 => ([192, 0, 2, 1], 7079).into(),
-            port => (daemon.address.ip(), port).into(),
-        },
-        least_ns: 1,
-        median_ns: 1,
-        lost: 0,
+    let entry = |to: SocketAddr, outward, when| Entry {
         outward,
         inward: 124_000_000,
-        stream_ms: 500,
-        tls: false,
         when,
+        ..Entry::unmeasured(peer.clone(), daemon.address.ip(), to)
     };
     let entries = vec![
-        entry(daemon.address.port(), 123_000_000, now - 60),
-        entry(0, 50_000_000, now),
+        entry(daemon.address, 123_000_000, now - 60),
+        entry(([192, 0, 2, 1], 7079).into(), 50_000_000, now),
     ];
     let memory = LinkMemory::of_programs(&state.path().join("causeway"));
     memory.keep(entries).expect("kept");

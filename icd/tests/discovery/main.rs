@@ -6,6 +6,7 @@
 mod frames;
 
 mod announcer;
+mod cards;
 mod copied;
 mod domains;
 mod flood;
@@ -13,6 +14,7 @@ mod follows;
 mod freezing;
 mod hostile;
 mod independent;
+mod links_by_card;
 mod managers;
 mod measured;
 mod measured_limits;
@@ -20,6 +22,7 @@ mod measured_proof;
 mod networks;
 mod nobody;
 mod programs;
+mod rails_by_card;
 mod rails_by_speed;
 mod rails_equal;
 mod readdressed;

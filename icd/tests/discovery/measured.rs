@@ -278,12 +278,10 @@ fn hostile(host: &Host, does: Does) -> LinkEnd {
     let end = LinkEnd {
         id: vec![3; 16].into(),
         secret: vec![4; 32].into(),
-        certificate_sha256: Default::default(),
         addresses: vec![listener.local_addr().expect("an address").to_string()],
         node_uuid: vec![9; 16].into(),
         node_name: "hostile".to_owned(),
-        place: Default::default(),
-        proof: Default::default(),
+        ..LinkEnd::default()
     };
     std::thread::spawn(move || {
         let threads = (0..lanes::ALL).map(|_| {

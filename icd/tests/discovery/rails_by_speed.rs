@@ -14,7 +14,7 @@ use crate::stage::*;
 
 pub(crate) const SIZE: usize = 24 << 20;
 /// Commands, heartbeats and the kernel's own packets.
-const SMALL: u64 = 2 << 20;
+pub(crate) const SMALL: u64 = 2 << 20;
 
 /// A client, and a node with a second network.
 pub(crate) struct TwoNetworks {
@@ -108,29 +108,33 @@ impl TwoNetworks {
 
     /// The bytes that nftables has counted on each network, in both directions.
     fn crossed(&self) -> [u64; 2] {
-        ["eth0", "eth1"].map(|interface| {
-            let counters = ["in", "out"].map(|way| {
-                let name = format!("list counter inet rails {interface}_{way}");
-                let mut nft = self.client().command("nft");
-                let output = nft.args(name.split(' ')).output().expect("nft runs");
-                let text = String::from_utf8_lossy(&output.stdout).into_owned();
-                let bytes = text.split("bytes ").nth(1).expect("a count");
-                let bytes = bytes.split_whitespace().next().expect("a number");
-                bytes.parse::<u64>().expect("a number")
-            });
-            counters.iter().sum()
-        })
+        ["eth0", "eth1"].map(|interface| crossed(self.client(), interface))
     }
 }
 
-fn run(host: &Host, line: &str) {
+/// The bytes that nftables has counted on an interface of a host, in both directions.
+pub(crate) fn crossed(host: &Host, interface: &str) -> u64 {
+    let counters = ["in", "out"].map(|way| {
+        let name = format!("list counter inet rails {interface}_{way}");
+        let mut nft = host.command("nft");
+        let output = nft.args(name.split(' ')).output().expect("nft runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let bytes = text.split("bytes ").nth(1).expect("a count");
+        let bytes = bytes.split_whitespace().next().expect("a number");
+        bytes.parse::<u64>().expect("a number")
+    });
+    counters.iter().sum()
+}
+
+pub(crate) fn run(host: &Host, line: &str) {
     let mut words = line.split(' ');
     let mut command = host.command(words.next().expect("a program"));
     let output = command.args(words).output().expect("it runs");
     assert!(output.status.success(), "{line}: {output:?}");
 }
 
-fn count(host: &Host, interface: &str) {
+/// Has nftables count the bytes of an interface, in the table `rails`.
+pub(crate) fn count(host: &Host, interface: &str) {
     for (way, hook, key) in [("in", "input", "iifname"), ("out", "output", "oifname")] {
         let name = format!("{interface}_{way}");
         run(host, &format!("nft add counter inet rails {name}"));
@@ -164,21 +168,11 @@ fn entry(address: SocketAddr) -> Entry {
     let deadline = Instant::now() + terms.limit();
     let Dialled { ends, addresses } = dial_any(&end, deadline).expect("it answers");
     let measured = lead(ends, &terms, deadline).expect("figures");
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let peer = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let entry = Entry {
-        peer: uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
-        name: "A".to_owned(),
-        user: String::new(),
-        from: addresses.0.ip(),
-        to: addresses.1,
-        least_ns: 0,
-        median_ns: 0,
-        lost: 0,
-        outward: 0,
-        inward: 0,
         stream_ms: 500,
-        tls: false,
-        when: now.expect("after 1970").as_secs(),
+        when: causeway_links::seconds_now(),
+        ..Entry::unmeasured(peer, addresses.0.ip(), addresses.1)
     };
     entry.with(&measured)
 }

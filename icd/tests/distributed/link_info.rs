@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 use std::ptr::null_mut;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use causeway_links::{Entry, LinkMemory};
+use causeway_links::{Entry, LinkMemory, seconds_now};
 
 use crate::frames::servers::*;
 use crate::walls::*;
@@ -123,21 +123,13 @@ fn keep_figures(devices: [cl_device_id; 2], daemons: &[Daemon; 2]) {
     let [smaller, larger] = by_uuid(devices).map(uuid);
     let at = devices.iter().position(|device| uuid(*device) == smaller);
     let dials = &daemons[at.expect("one of both")];
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("now");
+    let peer = larger.iter().map(|byte| format!("{byte:02x}")).collect();
     let entry = Entry {
-        peer: larger.iter().map(|byte| format!("{byte:02x}")).collect(),
-        name: "other".to_owned(),
-        user: String::new(),
-        from: dials.address.ip(),
-        to: dials.address,
         least_ns: 300_000,
-        median_ns: 400_000,
-        lost: 0,
         outward: 111,
         inward: 222,
-        stream_ms: 500,
-        tls: false,
-        when: (now - MEASURED_AGO).as_secs(),
+        when: seconds_now() - MEASURED_AGO.as_secs(),
+        ..Entry::unmeasured(peer, dials.address.ip(), dials.address)
     };
     let uuid = smaller.try_into().expect("16 bytes");
     let memory = LinkMemory::of_node(dials.state(), &uuid);

@@ -218,7 +218,12 @@ impl Leases for FakeManager {
         Err(Status::unimplemented("not played"))
     }
 
-    async fn list_links(&self, _: Request<ListLinksRequest>) -> Result<Response<LinkList>, Status> {
+    type ListLinksStream = tokio_stream::Empty<Result<LinkList, Status>>;
+
+    async fn list_links(
+        &self,
+        _: Request<ListLinksRequest>,
+    ) -> Result<Response<Self::ListLinksStream>, Status> {
         Err(Status::unimplemented("not played"))
     }
 }

@@ -4,6 +4,7 @@
 //! - [`RoundTrip`], [`Meter`], [`Measured`]: the figures of one measurement; pure.
 //! - [`Admission`]: whether a daemon measures now; pure.
 //! - [`Table`]: the figures that are kept; pure. [`LinkMemory`] is their file.
+//! - [`put_slow_last`]: which of a node's addresses is tried first; pure.
 //! - [`dial`], [`lead`], [`follow`]: one measurement, over connections that both ends have proved.
 //!
 //! Nothing here listens, and nothing here decides who may measure. Invariant: a measurement ends within
@@ -15,6 +16,7 @@ mod dial;
 mod exchange;
 mod figures;
 mod memory;
+mod order;
 mod plan;
 mod stream;
 mod table;
@@ -25,5 +27,6 @@ pub use dial::{Dialled, End, NotDialled, WrongDigest, certificate, dial, dial_an
 pub use exchange::{Ends, NotMeasured, Terms, follow, lanes, lead};
 pub use figures::{Measured, Meter, PROBES, RoundTrip};
 pub use memory::{BadMemory, LinkMemory, seconds_now};
+pub use order::{is_speed_of, link_speed, put_slow_last};
 pub use plan::rounds;
 pub use table::{Entry, MOST_BYTES, MOST_ENTRIES, Table, is_old};

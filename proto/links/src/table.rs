@@ -57,6 +57,26 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// An entry for a link between these addresses, without user, name, time and figures.
+    #[must_use]
+    pub fn unmeasured(peer: String, from: IpAddr, to: SocketAddr) -> Entry {
+        Entry {
+            peer,
+            name: String::new(),
+            user: String::new(),
+            from,
+            to,
+            least_ns: 0,
+            median_ns: 0,
+            lost: 0,
+            outward: 0,
+            inward: 0,
+            stream_ms: 0,
+            tls: false,
+            when: 0,
+        }
+    }
+
     /// Whether the figures are too old to be used.
     #[must_use]
     pub fn is_old(&self, now: u64) -> bool {
@@ -136,14 +156,6 @@ impl Table {
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.links
-    }
-
-    /// The newest entry of a user for a peer.
-    #[must_use]
-    pub fn find(&self, user: &str, peer: &str) -> Option<&Entry> {
-        let of_peer = self.links.iter();
-        let of_peer = of_peer.filter(|of| of.user == user && of.peer == peer);
-        of_peer.max_by_key(|of| of.when)
     }
 
     /// Takes an entry, in place of an earlier one of the same user, peer and IP address of the peer. Returns false, and changes
@@ -231,21 +243,27 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     pub(crate) fn entry(user: &str, peer: u128, when: u64) -> Entry {
+        let (from, to) = ([10, 0, 0, 1].into(), "[fe80::2]:7079".parse().unwrap());
         Entry {
-            peer: format!("{peer:032x}"),
             name: format!("gpu{peer}.lab"),
             user: user.to_owned(),
-            from: "10.0.0.1".parse().unwrap(),
-            to: "[fe80::2]:7079".parse().unwrap(),
             least_ns: 200_000,
             median_ns: 210_000,
-            lost: 0,
             outward: 125_000_000,
             inward: 124_000_000,
             stream_ms: 500,
             tls: true,
             when,
+            ..Entry::unmeasured(format!("{peer:032x}"), from, to)
         }
+    }
+
+    /// The newest entry of a user for a peer.
+    fn newest<'a>(table: &'a Table, user: &str, peer: u128) -> Option<&'a Entry> {
+        let peer = format!("{peer:032x}");
+        let of_peer = table.entries().iter();
+        let of_peer = of_peer.filter(|of| of.user == user && of.peer == peer);
+        of_peer.max_by_key(|of| of.when)
     }
 
     #[test]
@@ -254,11 +272,11 @@ pub(crate) mod tests {
         assert!(table.note(entry("", 1, 1_000)));
         assert!(table.note(entry("", 1, 2_000)));
         assert_eq!(table.entries().len(), 1);
-        let of = table.find("", &format!("{:032x}", 1)).unwrap();
+        let of = newest(&table, "", 1).unwrap();
         assert!(!of.is_old(2_000 + OLD_AFTER - 1) && of.is_old(2_000 + OLD_AFTER));
         assert!(!of.is_old(2_000 - CLOCKS_DIFFER), "clocks differ");
         assert!(of.is_old(1_999 - CLOCKS_DIFFER), "its age is not known");
-        assert_eq!(table.find("alice", &of.peer), None);
+        assert_eq!(newest(&table, "alice", 1), None);
     }
 
     #[test]
@@ -275,8 +293,7 @@ pub(crate) mod tests {
         assert!(table.note(at("10.1.0.2:9999", 9)));
         let whens: Vec<u64> = table.entries().iter().map(|of| of.when).collect();
         assert_eq!(whens, [5, 9]);
-        let newest = table.find("", &format!("{:032x}", 1)).unwrap();
-        assert_eq!(newest.when, 9);
+        assert_eq!(newest(&table, "", 1).unwrap().when, 9);
         let text = table.text();
         assert_eq!(Table::parse(&text).unwrap(), table);
     }
@@ -289,12 +306,12 @@ pub(crate) mod tests {
             assert!(table.note(entry("mallory", peer, 100 + peer as u64)));
         }
         assert_eq!(table.entries().len(), MOST_ENTRIES);
-        assert!(table.find("alice", &format!("{:032x}", 7)).is_some());
-        assert!(table.find("mallory", &format!("{:032x}", 5)).is_none());
+        assert!(newest(&table, "alice", 7).is_some());
+        assert!(newest(&table, "mallory", 5).is_none());
         let text = table.text();
         assert!(text.len() <= MOST_BYTES, "{}", text.len());
         assert_eq!(Table::parse(&text).unwrap(), table);
-        assert!(table.find("alice", &format!("{:032x}", 7)).is_some());
+        assert!(newest(&table, "alice", 7).is_some());
     }
 
     #[test]

@@ -187,6 +187,8 @@ mod tests {
             addresses: vec!["10.0.0.1:7079".to_owned()],
             not_after_unix_ms: 1_000_000,
             link_key: vec![1; 32].into(),
+            peer_addresses: vec!["10.1.0.1:7079".to_owned()],
+            link_speeds: Vec::new(),
         }
     }
 

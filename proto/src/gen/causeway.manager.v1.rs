@@ -643,13 +643,13 @@ pub struct MeasuringClaim {
 }
 /// Where a node is reached. Another node dials no other address for a measurement.
 #[allow(clippy::all)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodePlace {
     #[prost(bytes = "bytes", tag = "1")]
     pub node_uuid: ::prost::bytes::Bytes,
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// host:port, the likeliest first
+    /// host:port for users, the likeliest first
     #[prost(string, repeated, tag = "3")]
     pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint64, tag = "4")]
@@ -657,6 +657,12 @@ pub struct NodePlace {
     /// the node's Hello.link_key
     #[prost(bytes = "bytes", tag = "5")]
     pub link_key: ::prost::bytes::Bytes,
+    /// as Inventory.peer_addresses
+    #[prost(string, repeated, tag = "6")]
+    pub peer_addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// as Inventory.link_speeds
+    #[prost(message, repeated, tag = "7")]
+    pub link_speeds: ::prost::alloc::vec::Vec<crate::control::LinkSpeed>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -692,7 +698,7 @@ pub struct ListLinksRequest {}
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LinkList {
-    /// all nodes that the caller may see
+    /// all nodes that the caller may see, in the first part
     #[prost(message, repeated, tag = "1")]
     pub nodes: ::prost::alloc::vec::Vec<LinkNode>,
     #[prost(message, repeated, tag = "2")]
@@ -2055,11 +2061,15 @@ pub mod leases_client {
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "AllowMeasuring"));
             self.inner.unary(req, path, codec).await
         }
-        /// Returns the figures of links among the nodes that the caller may see, as the nodes have reported them.
+        /// Returns the figures of links among the nodes that the caller may see, as the nodes have reported them. The list comes
+        /// in parts, and the first one has all nodes.
         pub async fn list_links(
             &mut self,
             request: impl tonic::IntoRequest<super::ListLinksRequest>,
-        ) -> std::result::Result<tonic::Response<super::LinkList>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::LinkList>>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
@@ -2075,7 +2085,7 @@ pub mod leases_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("causeway.manager.v1.Leases", "ListLinks"));
-            self.inner.unary(req, path, codec).await
+            self.inner.server_streaming(req, path, codec).await
         }
     }
 }
@@ -2153,11 +2163,18 @@ pub mod leases_server {
             tonic::Response<super::MeasuringAllowed>,
             tonic::Status,
         >;
-        /// Returns the figures of links among the nodes that the caller may see, as the nodes have reported them.
+        /// Server streaming response type for the ListLinks method.
+        type ListLinksStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::LinkList, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Returns the figures of links among the nodes that the caller may see, as the nodes have reported them. The list comes
+        /// in parts, and the first one has all nodes.
         async fn list_links(
             &self,
             request: tonic::Request<super::ListLinksRequest>,
-        ) -> std::result::Result<tonic::Response<super::LinkList>, tonic::Status>;
+        ) -> std::result::Result<tonic::Response<Self::ListLinksStream>, tonic::Status>;
     }
     /// Leases for programs and tools. Users can use only their own.
     #[derive(Debug)]
@@ -2633,11 +2650,14 @@ pub mod leases_server {
                 "/causeway.manager.v1.Leases/ListLinks" => {
                     #[allow(non_camel_case_types)]
                     struct ListLinksSvc<T: Leases>(pub Arc<T>);
-                    impl<T: Leases> tonic::server::UnaryService<super::ListLinksRequest>
+                    impl<
+                        T: Leases,
+                    > tonic::server::ServerStreamingService<super::ListLinksRequest>
                     for ListLinksSvc<T> {
                         type Response = super::LinkList;
+                        type ResponseStream = T::ListLinksStream;
                         type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
+                            tonic::Response<Self::ResponseStream>,
                             tonic::Status,
                         >;
                         fn call(
@@ -2668,7 +2688,7 @@ pub mod leases_server {
                                 max_decoding_message_size,
                                 max_encoding_message_size,
                             );
-                        let res = grpc.unary(method, req).await;
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

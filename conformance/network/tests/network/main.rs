@@ -6,6 +6,7 @@
 mod command_line;
 mod counters;
 mod cuts;
+mod large;
 mod lifetime;
 mod shapes;
 mod support;

@@ -213,7 +213,7 @@ fn tell_reach(description: &Description, managers: &[ManagerAddress]) {
 
 /// One connection to the manager.
 struct Link<'a> {
-    description: &'a Description,
+    description: &'a Arc<Description>,
     readiness: &'a Readiness,
     managed: &'a Managed,
     address: &'a ManagerAddress,
@@ -229,7 +229,7 @@ impl Link<'_> {
         let known = self.readiness.current_inventory().await;
         let (outgoing, messages) = mpsc::unbounded_channel();
         let outgoing = Outgoing(outgoing);
-        let asked = self.hello(&outgoing, self.inventory(&known));
+        let asked = self.hello(&outgoing, self.inventory(&known).await);
         let messages = UnboundedReceiverStream::new(messages).map_while(|message| message);
         let mut request = tonic::Request::new(messages);
         dial::authorize(&mut request, settings.token.as_ref());
@@ -264,9 +264,13 @@ impl Link<'_> {
         probe::judge(status, hear).map_or_else(Parted::from, Parted::Refused)
     }
 
-    fn inventory(&self, known: &Known) -> Inventory {
+    /// The inventory, with the speeds of interfaces for nodes that measure links to this one.
+    async fn inventory(&self, known: &Known) -> Inventory {
         let is_stopping = self.managed.0.workers.counts().draining;
-        self.description.inventory(known, is_stopping)
+        let mut inventory = self.description.inventory(known, is_stopping);
+        let speeds = self.description.link_speeds(&inventory.peer_addresses);
+        inventory.link_speeds = speeds.await;
+        inventory
     }
 
     /// Queues the hello, and directs all later reports to this connection. Returns the time of the hello.
@@ -443,21 +447,27 @@ impl Link<'_> {
 
     /// Reports changes of the node's devices and addresses.
     async fn tell_changes(&self, outgoing: &Outgoing, mut generation: u64) -> Never {
-        let mut addresses = reached_at(self.description);
+        let of_now = || {
+            (
+                reached_at(self.description),
+                self.description.peer_addresses(),
+            )
+        };
+        let mut addresses = of_now();
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let known = self.readiness.current_inventory().await;
-            let (now, reached_at) = (known.inventory.generation, reached_at(self.description));
-            if now == generation && reached_at == addresses {
+            let (now, of_now) = (known.inventory.generation, of_now());
+            if now == generation && of_now == addresses {
                 continue;
             }
-            (generation, addresses) = (now, reached_at);
-            let inventory = self.inventory(&known);
+            (generation, addresses) = (now, of_now);
+            let inventory = self.inventory(&known).await;
             let offer = self.managed.offer(&inventory);
             outgoing.push(from_node::Message::Inventory(InventoryChanged {
                 inventory: Some(inventory),
                 shared: offer.shared,
-                addresses: addresses.clone(),
+                addresses: addresses.0.clone(),
             }));
         }
     }

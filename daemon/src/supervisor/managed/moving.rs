@@ -12,6 +12,8 @@
 //! grant of either node afterwards. Invariants: a session's contents are released here only when the manager withdraws the
 //! lease. One move of a lease is under way at a time.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_proto::control::node_client::NodeClient;
@@ -32,6 +34,7 @@ use causeway_serving::gate::Peer;
 use super::super::authentication::{self, User};
 use super::super::contents::Writer;
 use super::super::exclusive::Claim;
+use super::super::inventory::Known;
 use super::super::parked::Ticket;
 use super::super::workers::{Arrived, ContentsFiles, Departing};
 use super::name::{DeviceAt, Epoch, LeaseId};
@@ -246,14 +249,15 @@ impl Managed {
         )))
     }
 
-    /// Takes over the parked sessions of a lease. `inventory` is this node's.
+    /// Takes over the parked sessions of a lease. `known` returns this node's devices. It may start a probe, so the caller's
+    /// lease is verified before.
     ///
     /// # Errors
     /// The reason for which none is taken.
     pub(in crate::supervisor) async fn take_sessions(
         &self,
         mut parts: Streaming<SessionPart>,
-        inventory: &Inventory,
+        known: impl Future<Output = Arc<Known>>,
         peer: Option<Peer>,
     ) -> Result<SessionsTaken, Status> {
         let Some(Part::Taking(taking)) = next(&mut parts).await? else {
@@ -264,9 +268,11 @@ impl Managed {
         if taking.sessions > MOST_SESSIONS {
             return Err(Status::resource_exhausted("too many sessions at once"));
         }
+        drop(self.admitted(&taking)?);
+        let known = known.await;
         let mut arriving = Arriving {
             managed: self,
-            inventory,
+            inventory: &known.inventory,
             peer: peer.as_ref(),
             taking: &taking,
             files: self.0.workers.contents_files(),
@@ -290,6 +296,12 @@ impl Managed {
             place.tell();
         }
         Ok(SessionsTaken {})
+    }
+
+    /// Takes a place in the lease whose sessions come.
+    fn admitted(&self, taking: &Taking) -> Result<(Place, Vec<Leased>), Status> {
+        let admitted = self.admit(&taking.credential, &User(None));
+        admitted.map_err(|error| Status::permission_denied(error.to_string()))
     }
 }
 
@@ -318,9 +330,7 @@ impl Arriving<'_> {
         }
         let ticket = Ticket::from_bytes(ticket)
             .ok_or_else(|| Status::invalid_argument("a session's description is damaged"))?;
-        let admitted = self.managed.admit(&self.taking.credential, &User(None));
-        let (place, leased) =
-            admitted.map_err(|error| Status::permission_denied(error.to_string()))?;
+        let (place, leased) = self.managed.admitted(self.taking)?;
         if let Some(peer) = self.peer {
             authentication::let_in(peer)?;
         }

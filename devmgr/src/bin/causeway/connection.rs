@@ -19,7 +19,7 @@ use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::status::{TlsFault, WireError};
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -179,6 +179,26 @@ impl Connection {
             }
             Ok(Err(status)) => Err(self.failure(&status)),
             Err(_) => Err(Failure::unreached(silent(&self.address))),
+        }
+    }
+
+    /// Waits for all parts of an answer that comes in parts.
+    ///
+    /// # Errors
+    /// The manager refuses the call, or a part does not come in time.
+    pub(crate) async fn parts_of<T>(
+        &self,
+        call: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
+    ) -> Result<Vec<T>, Failure> {
+        let mut stream = self.answer_to(call).await?;
+        let mut parts = Vec::new();
+        loop {
+            match tokio::time::timeout(LIMIT, stream.message()).await {
+                Ok(Ok(Some(part))) => parts.push(part),
+                Ok(Ok(None)) => return Ok(parts),
+                Ok(Err(status)) => return Err(self.failure(&status)),
+                Err(_) => return Err(Failure::unreached(silent(&self.address))),
+            }
         }
     }
 

@@ -76,6 +76,32 @@ fn all_pairs_are_measured_in_rounds_kept_and_shown() {
 }
 
 #[test]
+fn each_address_of_a_server_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let listen = ["--listen", "0.0.0.0:0", "--insecure"];
+    let daemon = Daemon::listening(folder.path(), "name = \"gpu\"\n", &listen);
+    let port = daemon.address().port();
+    let tool = Tool::of("ann");
+    let config = tool.home().join("servers.toml");
+    let addresses = format!("\"127.0.0.1:{port}\", \"127.0.0.2:{port}\", \"127.0.0.3:1\"");
+    std::fs::write(&config, format!("[[server]]\naddress = [{addresses}]\n")).unwrap();
+    let tool = tool.with("CAUSEWAY_CONFIG", config);
+    let said = tool.run("links --measure --seconds 0.1");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(
+        said.err.contains("this machine and gpu: 127.0.0.3:1: "),
+        "{said:?}"
+    );
+    assert_eq!(kept(&tool.home().join(".local/state/causeway")), [2]);
+    let shown = tool.json("links");
+    let shown = shown.as_array().unwrap().iter();
+    let to: Vec<_> = shown
+        .map(|of| of["to_address"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(to, [1, 2].map(|host| format!("127.0.0.{host}:{port}")));
+}
+
+#[test]
 fn wrong_arguments_and_damaged_files_are_named() {
     let (_folders, _daemons, tool) = cluster();
     for wrong in [

@@ -1,12 +1,13 @@
 //! Who takes part: this machine, the configured nodes that answer, and the device manager's nodes.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use causeway::config::{self, ServerSettings, Settings};
 use causeway::transport::discover;
 use causeway::transport::links::links_of;
 use causeway_devmgr::report;
-use causeway_links::{Entry, LinkMemory};
+use causeway_links::{Entry, LinkMemory, Table};
 
 use super::managed::{self, Claims};
 use super::matrix::{Host, Shown};
@@ -37,6 +38,30 @@ impl NodeEnd {
     pub(crate) fn is_secured(&self) -> bool {
         let has_ca = self.server.as_ref().is_some_and(|of| of.tls.ca.is_some());
         has_ca && self.sockets().next().is_some()
+    }
+
+    /// This machine's figures for the addresses that the node has now, or else the newest one. If they are not known, as what a
+    /// host name leads to, these are all figures.
+    fn own(&self, table: &Table) -> Vec<Shown> {
+        let own = table.entries().iter();
+        let own: Vec<_> = own.filter(|of| of.peer == id(&self.uuid)).collect();
+        let addresses = self.sockets().map(|at| at.parse::<SocketAddr>().ok());
+        let addresses: Option<Vec<SocketAddr>> = addresses.collect();
+        let addresses = addresses.filter(|of| !of.is_empty());
+        let is_used = |of: &&&Entry| match &addresses {
+            Some(addresses) => addresses.iter().any(|at| at.ip() == of.to.ip()),
+            None => true,
+        };
+        let used: Vec<_> = own.iter().filter(is_used).copied().collect();
+        let newest = own.into_iter().max_by_key(|of| of.when);
+        let counting = match used.is_empty() {
+            true => Vec::from_iter(newest),
+            false => used,
+        };
+        counting
+            .into_iter()
+            .map(|of| shown("", of.clone()))
+            .collect()
     }
 
     /// Whether the text is its name or one of its addresses.
@@ -166,7 +191,7 @@ impl Hosts {
         let (mut links, mut problems) = (self.of_manager.clone(), Vec::new());
         if let Some(memory) = &self.memory {
             match memory.table() {
-                Ok(table) => links.extend(table.entries().iter().map(|of| shown("", of.clone()))),
+                Ok(table) => links.extend(self.nodes.iter().flat_map(|node| node.own(&table))),
                 Err(error) => problems.push(error.to_string()),
             }
         }
@@ -228,4 +253,39 @@ fn configured(servers: &[ServerSettings]) -> (Vec<Arc<NodeEnd>>, Vec<String>) {
         }
     }
     (nodes, absent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_the_addresses_in_use_are_shown() {
+        let mut table = Table::default();
+        for (host, when) in [(5, 10), (6, 20), (7, 30)] {
+            let to = ([10, 0, 0, host], 7079).into();
+            let entry = Entry::unmeasured("01".repeat(16), [10, 0, 0, 1].into(), to);
+            assert!(table.note(Entry { when, ..entry }));
+        }
+        let of = |addresses: &[&str]| {
+            let mut addresses = addresses.iter().map(|of| of.parse().unwrap());
+            let server = addresses.next().map(|first| ServerSettings {
+                further: addresses.collect(),
+                ..ServerSettings::at(first)
+            });
+            let node = NodeEnd {
+                name: String::new(),
+                uuid: [1; 16],
+                server,
+                is_managed: false,
+            };
+            let own = node.own(&table).into_iter();
+            own.map(|of| of.of.when).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["10.0.0.5:1", "10.0.0.6:1"]), [10, 20]);
+        assert_eq!(of(&["10.0.0.9:1"]), [30], "the newest");
+        assert_eq!(of(&["10.0.0.5:1", "gpu1:1"]), [10, 20, 30]);
+        // A node of the device manager that is only shown.
+        assert_eq!(of(&[]), [10, 20, 30]);
+    }
 }

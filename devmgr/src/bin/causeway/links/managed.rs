@@ -26,9 +26,14 @@ use crate::say::say;
 pub(crate) fn listed(context: &Context) -> Result<LinkList, Failure> {
     context.read_from_manager(async |manager| {
         let request = manager.request(ListLinksRequest {});
-        manager
-            .answer_to(manager.leases().list_links(request))
-            .await
+        let mut leases = manager.leases();
+        let parts = manager.parts_of(leases.list_links(request)).await?;
+        let mut list = LinkList::default();
+        for part in parts {
+            list.nodes.extend(part.nodes);
+            list.links.extend(part.links);
+        }
+        Ok(list)
     })
 }
 

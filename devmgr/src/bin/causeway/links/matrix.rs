@@ -1,10 +1,12 @@
 //! The kept figures, as a list and as a matrix, and the pairs that are much slower than others.
 //!
-//! Pure, but for the time of now. Invariant: of two figures for a direction, the newer counts. Hosts have clocks of their own:
-//! a figure of far in the future is the oldest of all.
+//! Pure, but for the time of now. Invariants: of two figures between two nodes, the newer counts. Of this machine's figures for
+//! several addresses of a node, all are listed, and the fastest counts. Hosts have clocks of their own: a figure of far in the
+//! future is the oldest of all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::net::IpAddr;
 
 use causeway_devmgr::listing::{CLOCKS_DIFFER, LinkReport};
 use causeway_links::Entry;
@@ -36,7 +38,7 @@ pub(crate) struct Shown {
 pub(crate) struct Figures {
     hosts: Vec<Host>,
     links: Vec<LinkReport>,
-    /// The place in `links`, by the ids of the host that has measured and of the other one.
+    /// The place in `links` of the figure that counts, by the ids of the host that has measured and of the other one.
     places: HashMap<(String, String), usize>,
 }
 
@@ -49,7 +51,7 @@ impl Figures {
     fn at(hosts: &[Host], kept: Vec<Shown>, now: u64) -> Figures {
         let names: HashMap<&str, &str> = (hosts.iter().map(|of| (&*of.id, &*of.name))).collect();
         let name = |id: &str| names.get(id).map(|of| (*of).to_owned());
-        let mut pairs: BTreeMap<(String, String), Shown> = BTreeMap::new();
+        let mut pairs: BTreeMap<(String, String, Option<IpAddr>), Shown> = BTreeMap::new();
         for mut shown in kept {
             if shown.of.when > now + CLOCKS_DIFFER {
                 shown.of.when = 0;
@@ -60,9 +62,11 @@ impl Figures {
             let mut pair = [shown.owner.clone(), shown.of.peer.clone()];
             pair.sort();
             let [one, other] = pair;
-            let known = pairs.get(&(one.clone(), other.clone()));
+            let is_own = shown.owner.is_empty();
+            let key = (one, other, is_own.then(|| shown.of.to.ip()));
+            let known = pairs.get(&key);
             if known.is_none_or(|known| known.of.when < shown.of.when) {
-                pairs.insert((one, other), shown);
+                pairs.insert(key, shown);
             }
         }
         let links = pairs.into_values().map(|Shown { owner, of }| {
@@ -72,13 +76,18 @@ impl Figures {
             LinkReport::new((from, owner), (to, of.peer.clone()), &of, now)
         });
         let links: Vec<LinkReport> = links.collect();
-        let place = |(place, of): (usize, &LinkReport)| {
+        let mut places = HashMap::new();
+        for (place, of) in links.iter().enumerate() {
             let from = of.from_id.clone().unwrap_or_default();
-            ((from, of.to_id.clone()), place)
-        };
+            let counts = places.entry((from, of.to_id.clone())).or_insert(place);
+            let worth = |of: &LinkReport| (!of.old, of.slower());
+            if worth(&links[*counts]) < worth(of) {
+                *counts = place;
+            }
+        }
         Figures {
             hosts: hosts.to_vec(),
-            places: links.iter().enumerate().map(place).collect(),
+            places,
             links,
         }
     }
@@ -104,7 +113,9 @@ impl Figures {
 
 /// The median of all pairs' bandwidths, and the pairs that are far slower. Old figures do not count.
 pub(crate) fn slow(figures: &Figures) -> Option<(u64, Vec<&LinkReport>)> {
-    let fresh: Vec<_> = figures.links.iter().filter(|link| !link.old).collect();
+    let counting: BTreeSet<usize> = figures.places.values().copied().collect();
+    let fresh = counting.into_iter().map(|place| &figures.links[place]);
+    let fresh: Vec<_> = fresh.filter(|link| !link.old).collect();
     let mut rates: Vec<u64> = fresh.iter().map(|link| link.slower()).collect();
     rates.sort_unstable();
     if rates.len() < ENOUGH {
@@ -191,19 +202,16 @@ pub(crate) mod tests {
         Shown {
             owner: owner.id.clone(),
             of: Entry {
-                peer: peer.id.clone(),
                 name: peer.name.clone(),
-                user: String::new(),
-                from: "10.0.0.1".parse().unwrap(),
-                to: "10.0.0.2:7079".parse().unwrap(),
-                least_ns: 100_000,
                 median_ns: 210_000,
-                lost: 0,
                 outward,
                 inward,
-                stream_ms: 500,
-                tls: false,
                 when,
+                ..Entry::unmeasured(
+                    peer.id.clone(),
+                    [10, 0, 0, 1].into(),
+                    ([10, 0, 0, 2], 7079).into(),
+                )
             },
         }
     }
@@ -241,6 +249,28 @@ pub(crate) mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn each_address_of_a_node_is_listed_and_the_fastest_counts() {
+        let hosts = hosts(4);
+        let at = |host: u8, rate, when| {
+            let mut shown = kept(&hosts[0], &hosts[1], rate, rate, when);
+            shown.of.to = ([10, 0, 0, host], 7079).into();
+            shown
+        };
+        let now = 5_000_000;
+        let ways = vec![at(2, 100, now), at(3, 1_000, now), at(4, 5_000, 0)];
+        let others = [
+            kept(&hosts[1], &hosts[2], 1_000, 1_000, now),
+            kept(&hosts[2], &hosts[3], 1_000, 1_000, now),
+        ];
+        let figures = Figures::at(&hosts, [ways, others.to_vec()].concat(), now);
+        assert_eq!(figures.links().len(), 5);
+        let (link, rate) = figures.between(&hosts[0], &hosts[1]).unwrap();
+        assert_eq!((&*link.to_address, rate), ("10.0.0.3:7079", 1_000));
+        // Programs do not use the slow address, so it is no fault.
+        assert!(slow(&figures).unwrap().1.is_empty());
     }
 
     #[test]

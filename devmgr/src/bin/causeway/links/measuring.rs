@@ -5,6 +5,7 @@
 //! tools cannot each wait for what the other one has. A node of the device manager counts as larger than any other, because
 //! it dials only where the manager says.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -104,15 +105,16 @@ pub(crate) fn measure(
             .collect();
         let mut own = Vec::new();
         for (names, pair) in pairs {
-            match pair.join() {
-                Ok(Ok(Measured::Own(entry))) => own.push(entry),
-                Ok(Ok(Measured::ByNode(shown))) => measured.by_nodes.push(shown),
-                Ok(Err(error)) => {
-                    measured.failed += 1;
-                    say!("causeway links: {names}: {error}");
-                }
+            let outcome = match pair.join() {
+                Ok(outcome) => outcome,
                 Err(panic) => std::panic::resume_unwind(panic),
+            };
+            for fault in &outcome.faults {
+                say!("causeway links: {names}: {fault}");
             }
+            measured.failed += usize::from(!outcome.has_figures());
+            own.extend(outcome.own);
+            measured.by_nodes.extend(outcome.by_node);
         }
         // Now rather than later, because the user may end a long run.
         if let Err(failure) = hosts.keep(own.clone()) {
@@ -161,33 +163,94 @@ impl Part {
 }
 
 /// What a pair has measured.
-enum Measured {
-    /// This machine keeps it.
-    Own(Entry),
-    /// The node has kept it.
-    ByNode(Shown),
+#[derive(Default)]
+struct PairOutcome {
+    /// This machine's figures, one for each address of the node. This machine keeps them.
+    own: Vec<Entry>,
+    /// The figures that a node has kept.
+    by_node: Option<Shown>,
+    faults: Vec<String>,
 }
 
-/// Measures a pair.
-fn pair(
-    dialling: Option<&Part>,
+impl PairOutcome {
+    fn has_figures(&self) -> bool {
+        self.by_node.is_some() || !self.own.is_empty()
+    }
+}
+
+/// Measures a pair: two nodes, or this machine and each address of a node.
+fn pair(dialling: Option<&Part>, dialled: &Part, terms: &Terms, is_forced: bool) -> PairOutcome {
+    let mut outcome = PairOutcome::default();
+    if let Some(dialling) = dialling {
+        match between(dialling, dialled, terms, is_forced) {
+            Ok(shown) => outcome.by_node = Some(shown),
+            Err(error) => outcome.faults.push(error.to_string()),
+        }
+        return outcome;
+    }
+    let addresses = ways(dialled.node.sockets().collect());
+    let are_several = addresses.len() > 1;
+    for address in addresses {
+        match own(dialled, &address, terms, is_forced) {
+            Ok(entry) => outcome.own.push(entry),
+            Err(error) if are_several => outcome.faults.push(format!("{address}: {error}")),
+            Err(error) => outcome.faults.push(error.to_string()),
+        }
+    }
+    outcome
+}
+
+/// The addresses that are measured one by one, because programs use all of them at a time. Names of an address that has come
+/// before are left out. So are link-local ones, which are not dialled, if there are others.
+fn ways(addresses: Vec<String>) -> Vec<String> {
+    let (local, others): (Vec<_>, Vec<_>) =
+        (addresses.into_iter()).partition(|of| of.contains('%'));
+    let (numbers, names): (Vec<_>, Vec<_>) =
+        (others.into_iter()).partition(|of| of.parse::<SocketAddr>().is_ok());
+    let mut known = Vec::new();
+    let mut ways = Vec::new();
+    for address in numbers.into_iter().chain(names) {
+        // A name without an address fails when it is measured, and the failure has the reason.
+        let at = address.to_socket_addrs().map(Vec::from_iter);
+        let at = at.unwrap_or_default();
+        if !at.iter().any(|of| known.contains(&of.ip())) {
+            known.extend(at.iter().map(SocketAddr::ip));
+            ways.push(address);
+        }
+    }
+    if ways.is_empty() { local } else { ways }
+}
+
+/// Makes a node the other end of a measurement.
+fn reserve(
     dialled: &Part,
     terms: &Terms,
     is_forced: bool,
-) -> Result<Measured, NoFigures> {
-    let until = Instant::now() + PATIENCE;
+    until: Instant,
+) -> Result<LinkEnd, NoFigures> {
     loop {
         let reply = dialled.measure(terms, is_forced, None)?;
-        let end = match free(reply, until)? {
-            Some(reply) => reply.end.ok_or(NoFigures::Nonsense)?,
-            None => continue,
+        let Some(reply) = free(reply, until)? else {
+            continue;
         };
+        let end = reply.end.ok_or(NoFigures::Nonsense)?;
         if dialled.node.is_secured() && certificate(&end.certificate_sha256)?.is_none() {
             return Err(NoFigures::InTheClear);
         }
-        let Some(dialling) = dialling else {
-            return own(&dialled.node, &end, terms).map(Measured::Own);
-        };
+        return Ok(end);
+    }
+}
+
+/// Measures the link between two nodes.
+fn between(
+    dialling: &Part,
+    dialled: &Part,
+    terms: &Terms,
+    is_forced: bool,
+) -> Result<Shown, NoFigures> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let end = reserve(dialled, terms, is_forced, until)?;
         let to = LinkEnd {
             place: dialled.claim.place.clone(),
             ..end.clone()
@@ -199,7 +262,7 @@ fn pair(
         if let Some(reply) = free(reply?, until)? {
             let entry = reply.link.as_ref().and_then(Entry::from_wire);
             let entry = entry.ok_or(NoFigures::Nonsense)?;
-            return Ok(Measured::ByNode(shown(&id(&dialling.node.uuid), entry)));
+            return Ok(shown(&id(&dialling.node.uuid), entry));
         }
     }
 }
@@ -236,31 +299,50 @@ fn release(dialled: &NodeEnd, end: &LinkEnd) {
     }
 }
 
-/// Measures the link from this machine, over the addresses that programs use.
-fn own(dialled: &NodeEnd, end: &LinkEnd, terms: &Terms) -> Result<Entry, NoFigures> {
-    let to = reserved(dialled, end)?;
+/// Measures the link from this machine to an address of a node.
+fn own(dialled: &Part, address: &str, terms: &Terms, is_forced: bool) -> Result<Entry, NoFigures> {
+    let end = reserve(dialled, terms, is_forced, Instant::now() + PATIENCE)?;
+    let node = &dialled.node;
+    let to = End {
+        addresses: vec![address.to_owned()],
+        ..reserved(node, &end)?
+    };
     let deadline = Instant::now() + terms.limit();
-    let Dialled { ends, addresses } = dial_any(&to, deadline)?;
+    let dialled = dial_any(&to, deadline);
+    if dialled.is_err() {
+        release(node, &end);
+    }
+    let Dialled { ends, addresses } = dialled?;
     let measured = lead(ends, terms, deadline)?;
+    let name = node.name.chars().filter(|of| !of.is_control());
     let entry = Entry {
-        peer: id(&dialled.uuid),
-        name: dialled
-            .name
-            .chars()
-            .filter(|of| !of.is_control())
-            .take(60)
-            .collect(),
-        user: String::new(),
-        from: addresses.0.ip().to_canonical(),
-        to: addresses.1,
-        least_ns: 0,
-        median_ns: 0,
-        lost: 0,
-        outward: 0,
-        inward: 0,
+        name: name.take(60).collect(),
         stream_ms: u32::try_from(terms.each().as_millis()).unwrap_or(u32::MAX),
         tls: to.fingerprint.is_some(),
         when: causeway_links::seconds_now(),
+        ..Entry::unmeasured(id(&node.uuid), addresses.0.ip().to_canonical(), addresses.1)
     };
     Ok(entry.with(&measured))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_address_is_measured_once() {
+        let of = |addresses: &[&str]| ways(addresses.iter().map(|&of| of.to_owned()).collect());
+        let two = ["10.0.0.5:7079", "[fd00::5]:7079"];
+        assert_eq!(of(&two), two);
+        assert_eq!(
+            of(&["localhost:1", "127.0.0.1:1", "127.0.0.1:2"]),
+            ["127.0.0.1:1"]
+        );
+        assert_eq!(of(&["[fe80::1%eth0]:1", two[0]]), two[..1]);
+        assert_eq!(of(&["[fe80::1%eth0]:1"]), ["[fe80::1%eth0]:1"]);
+        assert_eq!(
+            of(&["no.such.invalid:1", two[0]]),
+            [two[0], "no.such.invalid:1"]
+        );
+    }
 }

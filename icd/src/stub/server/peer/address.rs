@@ -11,14 +11,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use causeway_proto::control::LinkSpeed;
+use causeway_links::put_slow_last;
 use causeway_proto::limits::MAX_LINK_ADDRESSES;
 
 use super::path::End;
 use crate::transport::Location;
-
-/// An address that is slower than the fastest one by more than this factor comes after it.
-const SLOWER: u64 = 4;
 
 /// Maximum length of an address, in bytes; a worker rejects longer ones.
 const LONGEST: usize = 512;
@@ -46,61 +43,6 @@ pub(super) fn of(far: &Location, dialler: &Location) -> Vec<String> {
     addresses
 }
 
-/// Moves addresses behind the fastest one that are slower than a quarter of it, if the speeds of all are known.
-fn put_slow_last(addresses: &mut Vec<String>, far: &[LinkSpeed], dialler: &[LinkSpeed]) {
-    let speeds = addresses.iter().map(|address| speed(address, far, dialler));
-    let Some(speeds) = speeds.collect::<Option<Vec<u64>>>() else {
-        return;
-    };
-    let fastest = speeds.iter().max().copied().unwrap_or(0);
-    let mut sorted: Vec<_> = speeds.into_iter().zip(std::mem::take(addresses)).collect();
-    sorted.sort_by_key(|(speed, _)| speed * SLOWER < fastest);
-    addresses.extend(sorted.into_iter().map(|(_, address)| address));
-}
-
-/// The lower speed of the two interfaces, in Mbit/s. `None` unless both tell one and have the same network.
-fn speed(address: &str, far: &[LinkSpeed], dialler: &[LinkSpeed]) -> Option<u64> {
-    let ip = address.parse::<SocketAddr>().ok()?.ip();
-    let theirs = far
-        .iter()
-        .find(|of| bits(&of.address) == Some(bits_of(ip)))?;
-    // An address that the dialler has itself, as that of `docker0`, leads nowhere.
-    if dialler.iter().any(|of| of.address == theirs.address) {
-        return None;
-    }
-    let own = (dialler.iter()).filter(|of| is_same_network(of, theirs));
-    own.map(|own| u64::from(own.mbits.min(theirs.mbits))).max()
-}
-
-fn is_same_network(one: &LinkSpeed, other: &LinkSpeed) -> bool {
-    let (Some((bits_of_one, length)), Some((bits_of_other, other_length))) =
-        (bits(&one.address), bits(&other.address))
-    else {
-        return false;
-    };
-    let prefix = one.prefix.min(length);
-    let differing = bits_of_one ^ bits_of_other;
-    length == other_length
-        && one.prefix == other.prefix
-        && differing.checked_shr(length - prefix).unwrap_or(0) == 0
-}
-
-/// The bits of an address, and their number.
-fn bits(address: &[u8]) -> Option<(u128, u32)> {
-    match address.len() {
-        4 => Some((u32::from_be_bytes(address.try_into().ok()?).into(), 32)),
-        16 => Some((u128::from_be_bytes(address.try_into().ok()?), 128)),
-        _ => None,
-    }
-}
-
-fn bits_of(ip: IpAddr) -> (u128, u32) {
-    match ip {
-        IpAddr::V4(v4) => (v4.to_bits().into(), 32),
-        IpAddr::V6(v6) => (v6.to_bits(), 128),
-    }
-}
-
 fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
@@ -118,6 +60,7 @@ fn means_loopback(address: &str) -> bool {
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use causeway_links::link_speed;
 
     fn node(peer: &str, addresses: &[&str]) -> Location {
         Location {
@@ -131,59 +74,20 @@ mod tests {
         }
     }
 
-    fn speeds(of: &[(&str, u32)]) -> Vec<LinkSpeed> {
-        let speed = |(address, mbits): &(&str, u32)| {
-            let address = match address.parse().unwrap() {
-                IpAddr::V4(v4) => v4.octets().to_vec(),
-                IpAddr::V6(v6) => v6.octets().to_vec(),
-            };
-            LinkSpeed {
-                address: address.into(),
-                mbits: *mbits,
-                prefix: 24,
-            }
-        };
-        of.iter().map(speed).collect()
-    }
-
     #[test]
-    fn addresses_that_are_much_slower_come_last() {
-        let as_told = ["10.0.0.2:7079", "10.2.0.2:7079", "10.1.0.2:7079"];
-        let mut far = node("10.0.0.2:7079", &as_told);
+    fn the_address_that_was_reached_comes_first_unless_it_is_much_slower() {
+        let told = ["10.0.0.2:7079", "10.1.0.2:7079"];
+        let mut far = node(told[1], &told);
         let mut dialler = node("10.0.0.1:7079", &[]);
-        assert_eq!(of(&far, &dialler), as_told);
-        let theirs = [
-            ("10.0.0.2", 1_000),
-            ("10.1.0.2", 10_000),
-            ("10.2.0.2", 4_000),
-        ];
-        far.speeds = speeds(&theirs);
-        assert_eq!(of(&far, &dialler), as_told, "the dialler tells nothing");
-        let own = [
-            ("10.0.0.1", 1_000),
-            ("10.1.0.1", 10_000),
-            ("10.2.0.1", 9_000),
-        ];
-        dialler.speeds = speeds(&own);
-        let sorted = ["10.2.0.2:7079", "10.1.0.2:7079", "10.0.0.2:7079"];
-        assert_eq!(of(&far, &dialler), sorted);
-        dialler.speeds = speeds(&own[..2]);
-        assert_eq!(of(&far, &dialler), as_told, "one is not known");
-        dialler.speeds = speeds(&[own[0], ("10.1.0.1", 4_000), own[2]]);
-        assert_eq!(of(&far, &dialler), as_told, "a quarter is fast enough");
-        // The speeds of networks that only one of both has are not known.
-        for address in ["gpu2:7079", "172.17.0.1:7079", "10.9.0.2:7079"] {
-            far.addresses = vec![as_told[2].to_owned(), address.to_owned()];
-            far.speeds = speeds(&[
-                theirs[0],
-                theirs[1],
-                ("172.17.0.1", 10_000),
-                ("10.9.0.2", 10_000),
-            ]);
-            dialler.speeds =
-                speeds(&[own[0], own[1], ("172.17.0.1", 10_000), ("10.8.0.1", 10_000)]);
-            assert_eq!(of(&far, &dialler), [as_told[0], as_told[2], address]);
-        }
+        assert_eq!(of(&far, &dialler), [told[1], told[0]]);
+        let speeds = |host: u8, second: u32| {
+            let of = |net: u8, mbits| link_speed([10, net, 0, host].into(), 24, mbits);
+            vec![of(0, 10_000), of(1, second)]
+        };
+        (far.speeds, dialler.speeds) = (speeds(2, 10_000), speeds(1, 2_000));
+        assert_eq!(of(&far, &dialler), told);
+        dialler.speeds = speeds(1, 2_500);
+        assert_eq!(of(&far, &dialler), [told[1], told[0]]);
     }
 
     #[test]

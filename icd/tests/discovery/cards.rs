@@ -1,0 +1,39 @@
+//! Network cards of hosts, as processes read them.
+//!
+//! The kernel lets nobody set the speed of a veth, which is no card either. So processes get files of a test in place of
+//! `/sys/class/net`. Nothing else of the machine changes.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Where the kernel shows interfaces.
+const INTERFACES: &str = "/sys/class/net";
+
+/// Runs `body` in a thread that sees cards of these names and speeds in Mbit/s, and no other ones. So do the threads and
+/// processes that it starts, to their end.
+pub(crate) fn with_cards<T: Send>(cards: &[(&str, u32)], body: impl FnOnce() -> T + Send) -> T {
+    let seeing = || {
+        // SAFETY: the thread gets its own mounts, and keeps sharing the descriptors, which the function's contract is about.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.expect("root");
+        mount(&["--make-rprivate", "/"]);
+        // It ends with the last process that sees it.
+        mount(&["-t", "tmpfs", "cards", INTERFACES]);
+        for (name, mbits) in cards {
+            let card = Path::new(INTERFACES).join(name);
+            std::fs::create_dir_all(card.join("device")).expect("a folder");
+            std::fs::write(card.join("speed"), format!("{mbits}\n")).expect("written");
+        }
+        body()
+    };
+    std::thread::scope(|scope| match scope.spawn(seeing).join() {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+fn mount(arguments: &[&str]) {
+    let status = Command::new("mount").args(arguments).status();
+    assert!(status.expect("mount runs").success(), "{arguments:?}");
+}
