@@ -25,7 +25,7 @@ pub(super) mod restore;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_proto::command::command::Kind;
 use causeway_proto::status::Status;
@@ -65,6 +65,8 @@ struct Restoring {
     next: u64,
     /// Whether the host clock goes on where that of the worker before was.
     has_clock: bool,
+    /// When the first command of the record came.
+    begun: Instant,
 }
 
 /// Has the turn to park the session or to make a checkpoint. The client must hear the end of one before the other begins:
@@ -100,6 +102,7 @@ impl Parking {
             from,
             next: 1,
             has_clock: false,
+            begun: Instant::now(),
         });
         Parking {
             never: OnceLock::new(),

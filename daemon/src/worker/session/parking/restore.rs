@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use causeway_proto::command::{self, CommandBatch, Recorded, command::Kind};
 use causeway_proto::id::{EventId, KernelId};
@@ -38,6 +39,7 @@ pub(in super::super) fn restore(
         };
     }
     if !std::mem::replace(&mut under_way.has_clock, true) {
+        under_way.begun = Instant::now();
         // Before the first queue, with which a device's clock may be compared with the host's.
         if let Source::File(contents) = &under_way.from {
             file::set_clock(contents);
@@ -55,13 +57,15 @@ pub(in super::super) fn restore(
         under_way.next += 1;
     }
     if batch.recorded() == Recorded::Last {
+        let created = under_way.begun.elapsed();
         match &under_way.from {
             Source::File(contents) => fill(shared, contents)?,
             Source::Nothing => {}
         }
+        let begun = under_way.begun;
         *restoring = None;
         shared.parking.is_restoring.store(false, Ordering::Release);
-        tracing::info!("the session goes on in this worker");
+        tracing::info!(?created, filled = ?(begun.elapsed() - created), "the session goes on in this worker");
     }
     Ok(())
 }
