@@ -728,6 +728,8 @@ pub(super) struct Connected {
     pub(super) position: u64,
     /// Tells the worker from another one; 0: not known.
     pub(super) incarnation: u64,
+    /// Whether the session was lost with its daemon and opened again.
+    pub(super) is_reopened: bool,
 }
 
 impl Owner for Core {

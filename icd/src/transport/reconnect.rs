@@ -412,6 +412,7 @@ impl Redialer {
             told,
             position,
             incarnation,
+            is_reopened: self.recovery.is_anew(),
         };
         match core.go_on(connected) {
             Ok(again) => {
