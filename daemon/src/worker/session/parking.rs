@@ -56,6 +56,8 @@ pub(crate) struct Parking {
     stands: Mutex<bool>,
     stood: Condvar,
     is_restoring: AtomicBool,
+    /// Whether created memory gets its contents from a file.
+    fills: AtomicBool,
     restoring: Mutex<Option<Restoring>>,
 }
 
@@ -98,6 +100,7 @@ pub(crate) enum Outcome {
 impl Parking {
     /// `source`: of a session that another worker had before.
     pub(super) fn new(source: Option<Source>) -> Parking {
+        let fills = matches!(source, Some(Source::File(_)));
         let restoring = source.map(|from| Restoring {
             from,
             next: 1,
@@ -110,6 +113,7 @@ impl Parking {
             stands: Mutex::new(false),
             stood: Condvar::new(),
             is_restoring: AtomicBool::new(restoring.is_some()),
+            fills: AtomicBool::new(fills),
             restoring: Mutex::new(restoring),
         }
     }
@@ -129,6 +133,11 @@ impl Parking {
     /// Whether the session is not whole yet.
     pub(super) fn is_restoring(&self) -> bool {
         self.is_restoring.load(Ordering::Acquire)
+    }
+
+    /// Whether memory that is created now gets its contents later, so that nobody sees what was there before.
+    pub(super) fn fills(&self) -> bool {
+        self.fills.load(Ordering::Acquire)
     }
 
     /// Handles that the client sends nothing until it is told to go on.

@@ -92,6 +92,19 @@ pub(super) struct Part {
 }
 
 impl Part {
+    pub(super) fn id(&self) -> MemoryId {
+        self.id
+    }
+
+    /// Clears the memory if new memory is cleared. Calls the driver.
+    pub(super) fn clear(&self) -> Result<(), NotMoved> {
+        let cleared = self
+            .memory
+            .native()
+            .and_then(|native| self.memory.context.clear(native));
+        cleared.map_err(|status| NotMoved::Memory(self.id.0, status))
+    }
+
     pub(super) fn size(&self) -> u64 {
         self.size
     }

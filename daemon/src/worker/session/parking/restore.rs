@@ -1,6 +1,7 @@
 //! Puts a session together that was parked; see [`super`].
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use causeway_proto::id::{EventId, KernelId};
 use causeway_proto::status::Status;
 
 use super::broken;
-use super::file::{self, NotMoved, State};
+use super::file::{self, Described, NotMoved, State};
 use crate::worker::connection::Source;
 use crate::worker::objects::command::{Command, Kind as EventKind};
 use crate::worker::session::run::Runner;
@@ -121,6 +122,7 @@ fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
             .map_err(|error| lost(error.to_string()))?;
     }
     let state = reader.finish().map_err(|error| lost(error.to_string()))?;
+    clear_rest(shared, &state).map_err(|error| lost(error.to_string()))?;
     add_events(shared, &state)?;
     let mut core = shared.core.lock();
     core.version += 1;
@@ -133,6 +135,15 @@ fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
         arguments::change(arguments, &launch.args, &core.objects, version)?;
     }
     Ok(())
+}
+
+// Clears what has got no contents, as new memory is cleared.
+fn clear_rest(shared: &Shared, state: &State) -> Result<(), NotMoved> {
+    shared.parking.fills.store(false, Ordering::Release);
+    let filled: HashSet<_> = state.memory.iter().map(Described::id).collect();
+    let parts = file::parts(&shared.core.lock().objects);
+    let mut rest = parts.iter().filter(|of| !filled.contains(&of.id()));
+    rest.try_for_each(file::Part::clear)
 }
 
 // Adds the events that the client may still name.
