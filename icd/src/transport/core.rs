@@ -327,9 +327,10 @@ impl Core {
             resume.acknowledging.lock().window.end();
         }
         if parks {
-            // The worker waits until this end has everything.
             self.acknowledge();
             self.flusher.wake();
+        } else {
+            self.acknowledge_if_it_stands();
         }
         match std::mem::take(&mut batch.close_reason) {
             none if none.is_empty() => Ok(()),
@@ -764,6 +765,7 @@ impl Owner for Core {
 
     fn completed(&self, completion: Completion, received: Option<Received>) {
         self.deliver(completion, received);
+        self.acknowledge_if_it_stands();
     }
 }
 
