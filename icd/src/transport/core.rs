@@ -765,6 +765,9 @@ impl Owner for Core {
 
     fn completed(&self, completion: Completion, received: Option<Received>) {
         self.deliver(completion, received);
+    }
+
+    fn concluded(&self) {
         self.acknowledge_if_it_stands();
     }
 }

@@ -212,10 +212,13 @@ fn a_batch_is_acknowledged_when_the_bytes_of_its_transfers_have_arrived() {
     });
     until_it_stands(&mut worker);
     let mut lane = bulk.fake.lane();
+    // The acknowledgement waits for no heartbeat.
+    bulk.fake.stop_pulses();
     send(&mut lane, &bytes, 0, 3000);
     assert_eq!(bulk.upper.completion(EVENT.0).status, 0);
     assert!(memory == bytes);
     wait_for(|| bulk.fake.acknowledged() == 2);
+    bulk.fake.start_pulses();
     // The worker parks the session only now, and the client goes to the next one.
     bulk.fake.set_position(WANTS_RECORD);
     worker.send(says(Parking::Done));
