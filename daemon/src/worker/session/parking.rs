@@ -85,6 +85,8 @@ pub(crate) trait Way {
     fn heard(&self) -> Option<u64>;
     /// The number of the last event batch.
     fn last(&self) -> u64;
+    /// Accepts no further connection, because the session is parked.
+    fn note_parked(&self);
 }
 
 /// How the attempt to park a session ends.

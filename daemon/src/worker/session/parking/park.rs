@@ -20,6 +20,8 @@ const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
 pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Way) -> Outcome {
     match stand_and_write(shared, contents, u64::MAX, way, None) {
         Outcome::Parked { applied, .. } => {
+            // Before the client hears that: it dials at once, and would stay with this worker.
+            way.note_parked();
             // The client need not hear this.
             shared.outbox.parking(command::Parking::Done);
             Outcome::Parked {
