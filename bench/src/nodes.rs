@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
 
-use crate::process::{children, kill};
+use crate::process::{children, kill, resident};
 use crate::setup::{Build, Process, set_vendors};
 
 /// The drivers of a node.
@@ -55,7 +55,12 @@ pub(crate) struct Settings {
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Whether daemons park their sessions when they are told to end.
     pub(crate) parks: bool,
+    /// The file for the logs of all daemons, which then say more.
+    pub(crate) log: Option<PathBuf>,
 }
+
+/// The level of logs that are shown.
+pub(crate) const LOGGED: &str = "debug";
 
 /// A daemon that runs, or that has been killed and may be started anew.
 struct Daemon {
@@ -115,7 +120,16 @@ impl Nodes {
     }
 
     fn daemon_command(&self, node: usize, listen: &str) -> io::Result<Command> {
-        let mut command = (self.build).daemon_command(listen, self.vendors.as_deref())?;
+        let (build, vendors) = (&self.build, self.vendors.as_deref());
+        let mut command = match &self.settings.log {
+            None => build.daemon_command(listen, vendors)?,
+            Some(file) => {
+                let mut command = build.daemon_command_logging(listen, vendors, LOGGED)?;
+                let mut options = std::fs::OpenOptions::new();
+                command.stderr(options.append(true).create(true).open(file)?);
+                command
+            }
+        };
         match &self.driver {
             Driver::Fake(config) => {
                 for name in ["FAKE_OPENCL_CONFIG", "CAUSEWAYD_SANDBOX_READ"] {
@@ -163,6 +177,16 @@ impl Nodes {
         let (process, _) = Build::listening(command.stderr(Stdio::null()))?;
         self.daemons[node].process = Some(process);
         Ok(())
+    }
+
+    /// Kills the process of a node's session with the most memory. Returns whether there was one.
+    pub(crate) fn kill_session(&self, node: usize) -> io::Result<bool> {
+        let Some(daemon) = &self.daemons[node].process else {
+            return Ok(false);
+        };
+        let sessions = children(daemon.id())?;
+        let largest = sessions.into_iter().max_by_key(|of| resident(*of));
+        largest.map_or(Ok(false), |session| kill(session).map(|()| true))
     }
 
     /// Kills the processes of a node's sessions, and those that wait for sessions. Its daemon goes on. Returns whether there

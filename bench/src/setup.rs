@@ -185,8 +185,18 @@ impl Build {
         listen: &str,
         vendors: Option<&Path>,
     ) -> io::Result<Command> {
+        self.daemon_command_logging(listen, vendors, "warn")
+    }
+
+    /// As [`Build::daemon_command`], with this level of its log.
+    pub(crate) fn daemon_command_logging(
+        &self,
+        listen: &str,
+        vendors: Option<&Path>,
+        level: &str,
+    ) -> io::Result<Command> {
         let mut command = Command::new(self.part("causewayd")?);
-        command.args(["--listen", listen, "--log", "warn"]);
+        command.args(["--listen", listen, "--log", level]);
         // A build cache would build beside a measurement. Rows that need one enable it.
         command.env("CAUSEWAYD_BUILD_CACHE_SIZE", "0");
         set_vendors(&mut command, vendors);

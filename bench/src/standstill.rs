@@ -8,13 +8,15 @@
 //! Invariant: no time is reported of a session whose bytes are not the same afterwards.
 #![forbid(unsafe_code)]
 
+mod logs;
+
 use std::fmt;
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use causeway_network::{Host, Network, Rate};
 use clap::Args;
@@ -24,8 +26,10 @@ use crate::content;
 use crate::devices::Devices;
 use crate::experiment::{Common, median, seconds};
 use crate::manager::{Manager, Watcher};
-use crate::nodes::{Driver, Nodes};
+use crate::nodes::{Driver, LOGGED, Nodes, Settings};
 use crate::setup::{Build, Process, set_vendors};
+
+use logs::Logs;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -49,6 +53,24 @@ pub(crate) struct Options {
     /// The .icd folder of the nodes [default: the system's]
     #[arg(long, value_name = "DIR")]
     native_vendors: Option<PathBuf>,
+    /// Also show what the logs say while the program stands
+    #[arg(long)]
+    logs: bool,
+}
+
+impl Options {
+    fn bytes(&self) -> u64 {
+        self.memory << 20
+    }
+
+    // Has the program write its log, if logs are shown.
+    fn log_program(&self, logs: &Logs, command: &mut Command) -> io::Result<()> {
+        if self.logs {
+            command.env("CAUSEWAY_LOG", LOGGED);
+            logs.of("program", command)?;
+        }
+        Ok(())
+    }
 }
 
 // ---- the program ------------------------------------------------------------------
@@ -66,6 +88,8 @@ pub(crate) struct Arguments {
 struct Stood {
     /// The longest read since the first line of its input, in seconds.
     longest: f64,
+    /// When that read began: the time of the day by UTC, in seconds.
+    begun: f64,
     device: String,
 }
 
@@ -83,14 +107,16 @@ pub(crate) fn program(arguments: &Arguments) -> Result<(), Error> {
         }
     });
     println!("ready");
-    let (mut longest, mut is_watching) = (0.0f64, false);
+    let (mut longest, mut ended, mut is_watching) = (0.0f64, SystemTime::now(), false);
     loop {
         let heard = lines.load(Ordering::Acquire);
         let begin = Instant::now();
         devices.read(0, memory, &mut [0; 4], &[])?;
-        if is_watching {
-            longest = longest.max(begin.elapsed().as_secs_f64());
-        } else if heard > 0 {
+        let took = begin.elapsed().as_secs_f64();
+        if is_watching && took > longest {
+            (longest, ended) = (took, SystemTime::now());
+        }
+        if !is_watching && heard > 0 {
             is_watching = true;
             println!("watching");
         }
@@ -105,7 +131,14 @@ pub(crate) fn program(arguments: &Arguments) -> Result<(), Error> {
         return Err("the device memory is not the same".into());
     }
     let device = devices.name(0)?;
-    println!("{}", serde_json::to_string(&Stood { longest, device })?);
+    let ended = ended.duration_since(UNIX_EPOCH)?.as_secs_f64();
+    let begun = (ended - longest).rem_euclid(86_400.0);
+    let stood = Stood {
+        longest,
+        begun,
+        device,
+    };
+    println!("{}", serde_json::to_string(&stood)?);
     Ok(())
 }
 
@@ -116,6 +149,8 @@ pub(crate) fn program(arguments: &Arguments) -> Result<(), Error> {
 enum Case {
     /// The session's process is killed. The node holds its checkpoint.
     Recovery,
+    /// The processes that wait for sessions are killed, too.
+    RecoveryAlone,
     /// The session moves to another node, over a link of this rate in Gbit/s, or on this host.
     Move(Option<u64>),
 }
@@ -124,6 +159,7 @@ impl Case {
     fn name(self) -> String {
         match self {
             Case::Recovery => "recovery, checkpoint held by the node".to_owned(),
+            Case::RecoveryAlone => "recovery, the node's spare processes die too".to_owned(),
             Case::Move(None) => "move, both nodes on this host".to_owned(),
             Case::Move(Some(rate)) => format!("move, {rate} Gbit/s"),
         }
@@ -133,7 +169,7 @@ impl Case {
     fn mark(self, bytes: u64) -> Option<f64> {
         match self {
             // The device did nothing since the checkpoint. There is no mark for more memory.
-            Case::Recovery => (bytes <= 1 << 30).then_some(3.0),
+            Case::Recovery | Case::RecoveryAlone => (bytes <= 1 << 30).then_some(3.0),
             Case::Move(None) => None,
             Case::Move(Some(rate)) => {
                 let link = Rate::gbit(rate).time_for(bytes).as_secs_f64();
@@ -145,10 +181,11 @@ impl Case {
 
 /// Measures all rows, and reports.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
-    let bytes = options.memory << 20;
+    let bytes = options.bytes();
     let only = options.only.as_deref().unwrap_or_default();
     let cases = [
         Case::Recovery,
+        Case::RecoveryAlone,
         Case::Move(None),
         Case::Move(Some(1)),
         Case::Move(Some(10)),
@@ -168,11 +205,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         }
         for round in 1..=options.common.rounds {
             eprint!("\rround {round}: {}      ", row.name);
+            let scratch = tempfile::tempdir()?;
+            let logs = Logs::new(scratch.path(), "logs")?;
             let stood = match case {
-                Case::Recovery => recovery(options, bytes)?,
-                Case::Move(rate) => moved(options, bytes, rate)?,
+                Case::Recovery => recovery(options, &logs, Nodes::kill_session)?,
+                Case::RecoveryAlone => recovery(options, &logs, Nodes::kill_sessions)?,
+                Case::Move(rate) => moved(options, &logs, rate)?,
             };
             row.stood.push(stood.longest);
+            if options.logs {
+                let (name, lines) = (&row.name, logs.during(stood.begun, stood.longest)?);
+                eprintln!("\r{name}, round {round}: {:.3} s\n{lines}", stood.longest);
+            }
         }
         eprint!("\r{:60}\r", "");
         rows.push(row);
@@ -217,25 +261,37 @@ fn expect(program: &mut Process, wanted: &str) -> io::Result<()> {
     }
 }
 
-fn recovery(options: &Options, bytes: u64) -> Result<Stood, Error> {
+fn recovery(
+    options: &Options,
+    logs: &Logs,
+    kill: impl FnOnce(&Nodes, usize) -> io::Result<bool>,
+) -> Result<Stood, Error> {
     let limit = options.common.limit();
     let driver = Driver::native(options.native_vendors.clone(), limit)?;
-    let nodes = Nodes::start(driver, 1, limit)?;
+    let settings = Settings {
+        log: options.logs.then(|| logs.file("node")),
+        ..Settings::default()
+    };
+    let nodes = Nodes::start_with(driver, 1, limit, settings)?;
     let survival = nodes.scratch().join("survival.toml");
     std::fs::write(&survival, SURVIVAL)?;
     let mut command = nodes.program("standstill-program", 1)?;
     command.env("CAUSEWAY_CONFIG", survival);
+    options.log_program(logs, &mut command)?;
     // The program stands during the first checkpoint of its memory, too, which is not what is measured.
-    watched(&mut command, bytes, FIRST_CHECKPOINT, || {
-        match nodes.kill_sessions(0)? {
+    watched(
+        &mut command,
+        options.bytes(),
+        FIRST_CHECKPOINT,
+        || match kill(&nodes, 0)? {
             true => Ok(()),
             false => Err("the node has no session".into()),
-        }
-    })
+        },
+    )
 }
 
 /// Two nodes with a manager. The second node joins when the program has its device.
-fn moved(options: &Options, bytes: u64, rate: Option<u64>) -> Result<Stood, Error> {
+fn moved(options: &Options, logs: &Logs, rate: Option<u64>) -> Result<Stood, Error> {
     let network = rate.map(|rate| {
         let builder = Network::builder().hosts(3).rate(Rate::gbit(rate));
         builder.burst(Duration::from_millis(2)).build()
@@ -249,7 +305,8 @@ fn moved(options: &Options, bytes: u64, rate: Option<u64>) -> Result<Stood, Erro
         let start = |node: usize| {
             let host = hosts.map(|hosts| &hosts[node]);
             let vendors = options.native_vendors.as_deref();
-            start_node(&build, host, node, vendors, manager.address())
+            let log = options.logs.then_some(logs);
+            start_node(&build, (node, host), vendors, manager.address(), log)
         };
         let _first = start(1)?;
         let watcher = Watcher::new(manager.address())?;
@@ -259,8 +316,9 @@ fn moved(options: &Options, bytes: u64, rate: Option<u64>) -> Result<Stood, Erro
             .env("CAUSEWAY_MANAGER", manager.address())
             .env("CAUSEWAY_REQUEST", "1")
             .env_remove("CAUSEWAY_CONFIG");
+        options.log_program(logs, &mut command)?;
         let mut second = None;
-        watched(&mut command, bytes, Duration::ZERO, || {
+        watched(&mut command, options.bytes(), Duration::ZERO, || {
             let first = watcher.only_node()?;
             second = Some(start(2)?);
             watcher.see_devices(2)?;
@@ -277,20 +335,24 @@ fn moved(options: &Options, bytes: u64, rate: Option<u64>) -> Result<Stood, Erro
 /// Starts a node of the manager, on a host of its own or on this one.
 fn start_node(
     build: &Build,
-    host: Option<&Host>,
-    node: usize,
+    (node, host): (usize, Option<&Host>),
     vendors: Option<&Path>,
     manager: &str,
+    logs: Option<&Logs>,
 ) -> io::Result<(Process, String)> {
     let state = build.scratch().join(format!("node-{node}"));
     std::fs::create_dir_all(&state)?;
+    let level = match logs {
+        Some(_) => LOGGED,
+        None => "error",
+    };
     let mut command = match host {
-        None => build.daemon_command("127.0.0.1:0", vendors)?,
+        None => build.daemon_command_logging("127.0.0.1:0", vendors, level)?,
         Some(host) => {
             let mut command = host.command(build.part("causewayd")?);
             let listen = format!("{}:0", host.address());
             // Nobody else can reach these hosts, so no authentication is needed.
-            command.args(["--listen", &listen, "--insecure", "--log", "error"]);
+            command.args(["--listen", &listen, "--insecure", "--log", level]);
             set_vendors(&mut command, vendors);
             command
         }
@@ -298,6 +360,9 @@ fn start_node(
     command
         .args(["--manager", manager])
         .env("STATE_DIRECTORY", state);
+    if let Some(logs) = logs {
+        logs.of(&format!("node {node}"), &mut command)?;
+    }
     Build::listening(&mut command)
 }
 

@@ -55,11 +55,13 @@ pub enum WireVersion {
     V21 = 21,
     /// 2026-11: a session that was lost with its node's daemon is opened again under its id.
     V22 = 22,
+    /// 2026-11: the contents of a session that moves are sent before its ticket.
+    V23 = 23,
 }
 
 impl WireVersion {
     /// The version of this build.
-    pub const CURRENT: WireVersion = WireVersion::V22;
+    pub const CURRENT: WireVersion = WireVersion::V23;
 
     /// The version's number on the wire.
     #[must_use]

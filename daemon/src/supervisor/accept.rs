@@ -350,7 +350,7 @@ async fn hand_over<Socket: Passed>(
     let descriptor = socket.into_descriptor()?;
     let passed = match preamble.purpose {
         Purpose::Measure => acceptor.links.pass(&preamble, bytes, descriptor),
-        _ => acceptor.workers.pass(&preamble, bytes, descriptor),
+        _ => acceptor.workers.pass(&preamble, bytes, descriptor).await,
     };
     match passed {
         Ok(()) => Ok(()),

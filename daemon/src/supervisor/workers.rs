@@ -9,6 +9,7 @@ mod away;
 mod hosting;
 mod moving;
 mod parking;
+mod passing;
 mod reexecution;
 mod reopening;
 mod shutdown;
@@ -17,13 +18,12 @@ mod uses;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::preamble::{Hint, Introduction, Once, PREAMBLE, Purpose, Verdict};
+use causeway_proto::preamble::{Hint, Introduction, Once, Verdict};
 use causeway_security::{Fingerprint, SessionCertificate};
 use causeway_serving::counts::Reasons;
 use causeway_serving::exposition::{Histogram, durations};
@@ -50,7 +50,7 @@ use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
 use away::describe_end;
 pub(super) use away::{AWAY_LONG, ClientProcess, Neighbor};
 use moving::Moving;
-pub(super) use moving::{Arrived, ContentsFiles, Departing};
+pub(super) use moving::{Arrived, ContentsFiles, Departing, Progress};
 use parking::Parked;
 pub(super) use reexecution::Checkpoint;
 pub(super) use reopening::Reopened;
@@ -634,52 +634,6 @@ impl Workers {
         // The session stays in the table until its worker has been reaped.
         served.worker.end();
         Ok(())
-    }
-
-    /// Passes a connection to the worker of the session that it names. On failure, returns the socket and
-    /// the verdict.
-    pub(super) fn pass(
-        &self,
-        preamble: &Introduction,
-        bytes: [u8; PREAMBLE],
-        socket: OwnedFd,
-    ) -> Result<(), (OwnedFd, Verdict)> {
-        let worker = match self.worker_of(preamble) {
-            Ok(worker) => worker,
-            Err(verdict) => return Err((socket, verdict)),
-        };
-        if matches!(
-            preamble.purpose,
-            Purpose::Commands | Purpose::CommandsGrpc | Purpose::Heartbeat
-        ) {
-            worker.note_passed(&socket);
-        }
-        let message = ToWorker::Connection {
-            preamble: bytes,
-            socket: Some(socket),
-        };
-        let sent = worker.send(&message);
-        let (
-            Err(error),
-            ToWorker::Connection {
-                socket: Some(socket),
-                ..
-            },
-        ) = (sent, message)
-        else {
-            return Ok(());
-        };
-        // A full channel means that the client opens too many connections. Any other error means that the
-        // worker is ending.
-        let verdict = match error.kind() {
-            std::io::ErrorKind::WouldBlock => Verdict::TooMany,
-            // The next daemon has the session.
-            _ if worker.is_parking() => Verdict::Parked,
-            // Another worker takes the place of this one, which has not been reaped yet.
-            _ if self.is_replaceable(&worker) => Verdict::Parked,
-            _ => Verdict::UnknownSession,
-        };
-        Err((socket, verdict))
     }
 
     async fn until(&self, done: impl Fn(&WorkersState) -> bool) {

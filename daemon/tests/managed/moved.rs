@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_proto::command::Parking;
 use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
+use causeway_proto::control::session_part::Part;
 use causeway_proto::control::*;
 use causeway_proto::manager::{
     Grant, Move, MoveEnded, NodeShare, Stay, Withdraw, from_node, to_node,
@@ -26,6 +27,8 @@ use crate::support::{Cluster, DEVICES, cluster, reach};
 
 const LONG: (u32, u32) = (60_000, 600_000);
 const CONTENTS: &[u8; 64] = &[7; 64];
+/// For how long a node keeps a client waiting whose session leaves.
+const KEEPS_WAITING: Duration = Duration::from_secs(1);
 /// The leased device.
 const DEVICE: u32 = 1;
 
@@ -33,6 +36,8 @@ const DEVICE: u32 = 1;
 struct Target {
     address: SocketAddr,
     runtime: tokio::runtime::Runtime,
+    /// Notified when a call has brought the first contents.
+    begun: Receiver<()>,
     /// Notified when a call has brought all sessions.
     received: Receiver<()>,
     answers: Arc<Notify>,
@@ -50,12 +55,13 @@ impl Target {
             .enable_all()
             .build()
             .unwrap();
-        let (receives, received) = channel();
+        let ((begins, begun), (receives, received)) = (channel(), channel());
         let bound = tokio::net::TcpListener::bind("127.0.0.1:0");
         let listener = runtime.block_on(bound).unwrap();
         let address = listener.local_addr().unwrap();
         let service = NodeServer::new(Taker {
             answers: Arc::clone(&may_answer),
+            begins,
             receives,
         });
         runtime.spawn(
@@ -66,6 +72,7 @@ impl Target {
         Target {
             address,
             runtime,
+            begun,
             received,
             answers: may_answer,
         }
@@ -84,6 +91,7 @@ impl Target {
 
 struct Taker {
     answers: Arc<Notify>,
+    begins: Sender<()>,
     receives: Sender<()>,
 }
 
@@ -100,8 +108,15 @@ impl NodeService for Taker {
         request: Request<Streaming<SessionPart>>,
     ) -> Result<Response<Self::TakeSessionsStream>, Status> {
         let mut parts = request.into_inner();
+        let mut has_begun = false;
         while let Some(part) = parts.next().await {
-            part?;
+            let is_contents =
+                |part: &Part| matches!(part, Part::Contents(bytes) if !bytes.is_empty());
+            if part?.part.as_ref().is_some_and(is_contents)
+                && !std::mem::replace(&mut has_begun, true)
+            {
+                let _ = self.begins.send(());
+            }
         }
         let _ = self.receives.send(());
         self.answers.notified().await;
@@ -320,6 +335,55 @@ fn a_target_that_dies_before_its_answer_leaves_the_session_here() {
     park(&mut scene.session);
     target.has_all();
     target.crash();
+    scene.sees_not_taken(21);
+    scene.goes_on();
+}
+
+#[test]
+fn contents_leave_before_the_sessions_worker_has_ended() {
+    let mut scene = Scene::new();
+    let target = Target::start(true);
+    scene.moves_to(&target, 21);
+    hear_parking(&mut scene.session, Parking::Stand);
+    scene.session.send_raw(&stands());
+    hear_parking(&mut scene.session, Parking::Done);
+    target.begun.recv_timeout(LIMIT).expect("contents");
+    // The worker waits until its client has left.
+    let commands = &scene.session.commands;
+    commands.set_nonblocking(true).unwrap();
+    let end = commands.peek(&mut [0]).unwrap_err();
+    assert_eq!(end.kind(), std::io::ErrorKind::WouldBlock);
+    commands.set_nonblocking(false).unwrap();
+    scene.session.leave();
+    target.has_all();
+    scene.sees_taken(21);
+    scene.stays();
+    scene.goes_on();
+}
+
+/// Dials a node whose session leaves, or stays. Returns the refusal.
+fn dial(session: &Resuming) -> Option<Verdict> {
+    let begun = Instant::now();
+    let refused = session.connect(Purpose::Heartbeat, 0).err();
+    // A client that is refused pauses, so the node refuses no client at once.
+    assert!(refused.is_none() || begun.elapsed() >= KEEPS_WAITING);
+    refused
+}
+
+#[test]
+fn a_client_whose_session_leaves_is_kept_waiting() {
+    let mut scene = Scene::new();
+    let target = Target::start(false);
+    scene.moves_to(&target, 21);
+    park(&mut scene.session);
+    target.has_all();
+    assert_eq!(dial(&scene.session), Some(Verdict::Parked));
+    let session = &scene.session;
+    std::thread::scope(|scope| {
+        let dials = scope.spawn(|| while dial(session).is_some() {});
+        scene.stays();
+        dials.join().unwrap();
+    });
     scene.sees_not_taken(21);
     scene.goes_on();
 }

@@ -327,9 +327,10 @@ impl Core {
             resume.acknowledging.lock().window.end();
         }
         if parks {
-            // The worker waits until this end has everything.
             self.acknowledge();
             self.flusher.wake();
+        } else {
+            self.acknowledge_if_it_stands();
         }
         match std::mem::take(&mut batch.close_reason) {
             none if none.is_empty() => Ok(()),
@@ -728,6 +729,8 @@ pub(super) struct Connected {
     pub(super) position: u64,
     /// Tells the worker from another one; 0: not known.
     pub(super) incarnation: u64,
+    /// Whether the session was lost with its daemon and opened again.
+    pub(super) is_reopened: bool,
 }
 
 impl Owner for Core {
@@ -762,6 +765,10 @@ impl Owner for Core {
 
     fn completed(&self, completion: Completion, received: Option<Received>) {
         self.deliver(completion, received);
+    }
+
+    fn concluded(&self) {
+        self.acknowledge_if_it_stands();
     }
 }
 

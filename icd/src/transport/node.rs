@@ -188,12 +188,16 @@ impl Node {
         }
         let resume = granted.resume;
         let dialer = Dialer {
-            rails: Arc::new(Rails::new(&settings, rail, &self.speeds(&settings))),
+            rails: Arc::new(Rails::new(
+                &settings,
+                rail,
+                &self.speeds(&settings),
+                fingerprint,
+            )),
             here,
             address: self.address().to_owned(),
             session,
             secret,
-            fingerprint,
             heartbeat_limit: rhythm.limit,
             place: here.filter(|_| self.settings.shared_memory),
         };
@@ -213,11 +217,7 @@ impl Node {
             },
             deadline,
             gauge: Arc::clone(&self.gauge),
-            location: Location {
-                certificate: fingerprint,
-                resume,
-                ..location
-            },
+            location: Location { resume, ..location },
             server: settings.clone(),
             granted,
             node: Arc::downgrade(self),
@@ -274,7 +274,6 @@ impl Node {
             name: self.name().to_owned(),
             addresses: told.map_or_else(Vec::new, |told| told.peer_addresses.clone()),
             speeds: told.map_or_else(Vec::new, |told| told.link_speeds.clone()),
-            certificate: None,
             resume: Duration::ZERO,
         }
     }

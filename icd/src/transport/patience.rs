@@ -83,6 +83,14 @@ impl Patience {
         (!pause.is_zero()).then_some(pause)
     }
 
+    /// Handles the end of an attempt that took this long. A node that keeps the caller waiting before it refuses expects the
+    /// session soon, so the next pause is short.
+    pub(super) fn was_kept(&mut self, taken: Duration) {
+        if taken >= PAUSES.0 {
+            self.pause = PAUSES.0;
+        }
+    }
+
     /// How much time is used up.
     pub(super) fn spent(&self) -> Duration {
         self.limit.saturating_sub(self.left)
@@ -131,6 +139,19 @@ mod tests {
         patience.count(pause, Duration::from_secs(3600));
         assert_eq!(patience.left, AFTER_WAKING);
         assert_eq!(patience.pause(), Some(PAUSES.0));
+    }
+
+    #[test]
+    fn pauses_stay_short_while_the_node_keeps_the_caller_waiting() {
+        let mut patience = Patience::new(Duration::from_secs(60));
+        for _ in 0..3 {
+            assert_eq!(patience.pause(), Some(PAUSES.0));
+            patience.was_kept(PAUSES.0);
+        }
+        patience.was_kept(PAUSES.0 / 2);
+        patience.pause();
+        patience.was_kept(PAUSES.0 / 2);
+        assert!(patience.pause() > Some(PAUSES.0));
     }
 
     #[test]

@@ -39,8 +39,8 @@ struct RailsState {
     moved: Option<ServerSettings>,
     /// Number of moves.
     moves: u64,
-    /// Fingerprint of the session's certificate, if it has one, since it was opened again.
-    fingerprint: Option<Option<Fingerprint>>,
+    /// Fingerprint of the session's certificate, if its connections use TLS.
+    fingerprint: Option<Fingerprint>,
     /// Whether no address of that server has answered yet.
     is_unproven: bool,
     /// Whether the move is news to the thread that dials.
@@ -51,7 +51,13 @@ struct RailsState {
 
 impl Rails {
     /// The rails of a server that was reached by one of them. `speeds` are those of the addresses; empty if they are not known.
-    pub(super) fn new(server: &ServerSettings, reached: Rail, speeds: &[u64]) -> Rails {
+    /// `fingerprint`: of the session's certificate, if its connections use TLS.
+    pub(super) fn new(
+        server: &ServerSettings,
+        reached: Rail,
+        speeds: &[u64],
+        fingerprint: Option<Fingerprint>,
+    ) -> Rails {
         let addresses: Vec<Address> = server.addresses().cloned().collect();
         let dealing = Dealing::new(addresses.len(), reached.number, Instant::now());
         let dealing = dealing.with_speeds(speeds);
@@ -62,7 +68,7 @@ impl Rails {
                 addresses,
                 moved: None,
                 moves: reached.moves,
-                fingerprint: None,
+                fingerprint,
                 is_unproven: false,
                 is_news: false,
                 dealing,
@@ -91,11 +97,11 @@ impl Rails {
 
     /// Replaces the session's certificate, because it was opened again.
     pub(super) fn set_fingerprint(&self, fingerprint: Option<Fingerprint>) {
-        self.state.lock().fingerprint = Some(fingerprint);
+        self.state.lock().fingerprint = fingerprint;
     }
 
-    /// Fingerprint of the session's certificate, if it has one, since it was opened again; `None`: it was not.
-    pub(super) fn fingerprint(&self) -> Option<Option<Fingerprint>> {
+    /// Fingerprint of the session's present certificate, if its connections use TLS.
+    pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
         self.state.lock().fingerprint
     }
 
@@ -259,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_session_that_has_moved_takes_the_first_address_that_answers_for_all_rails() {
-        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1), &[]);
+        let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1), &[], None);
         assert!(rails.are_several() && !rails.have_moved() && !rails.take_news());
         rails.move_to(&settings(&["d:2", "e:2"]));
         assert!(rails.have_moved() && rails.take_news() && !rails.take_news());

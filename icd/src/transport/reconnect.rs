@@ -33,8 +33,8 @@ mod recovery;
 const REPORTED: Duration = Duration::from_secs(1);
 /// Time limit for asking the node why the session has ended.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
-/// How often a pause looks whether the session has failed meanwhile.
-const LOOKS_UP_EVERY: Duration = Duration::from_millis(50);
+/// How often a pause looks whether the session has failed or moved meanwhile.
+const LOOKS_UP_EVERY: Duration = Duration::from_millis(10);
 
 /// Why a connection is not used.
 const MOVED: &str = "the session has moved meanwhile";
@@ -193,6 +193,9 @@ impl Redialer {
                 },
             };
             patience.count(planned, taken);
+            if may_restart {
+                patience.was_kept(taken);
+            }
             // The session may be parked because its lease moves to another node.
             if let Some(node) = self.node.upgrade() {
                 if may_restart {
@@ -412,6 +415,7 @@ impl Redialer {
             told,
             position,
             incarnation,
+            is_reopened: self.recovery.is_anew(),
         };
         match core.go_on(connected) {
             Ok(again) => {

@@ -52,8 +52,6 @@ pub struct Location {
     pub addresses: Vec<String>,
     /// The speeds of its interfaces, as far as it tells them.
     pub speeds: Vec<LinkSpeed>,
-    /// Fingerprint of the session's certificate, if its connections use TLS.
-    pub certificate: Option<Fingerprint>,
     /// For how long the node has granted that the session outlives its connections.
     pub resume: Duration,
 }
@@ -177,6 +175,13 @@ impl Session {
     #[must_use]
     pub fn location(&self) -> &Location {
         &self.location
+    }
+
+    /// Fingerprint of the session's present certificate, if its connections use TLS. A session that is opened again has
+    /// another one.
+    #[must_use]
+    pub fn certificate(&self) -> Option<Fingerprint> {
+        self.core.bulk.rails().fingerprint()
     }
 
     /// Appends a command to the outgoing buffer. The worker applies it after everything sent before.

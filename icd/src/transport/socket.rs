@@ -49,8 +49,6 @@ pub(super) struct Dialer {
     pub(super) session: SessionId,
     /// The session's secret.
     pub(super) secret: SessionSecret,
-    /// Fingerprint of the session's certificate, if its connections use TLS.
-    pub(super) fingerprint: Option<Fingerprint>,
     /// Silence after which the peer counts as lost.
     pub(super) heartbeat_limit: Duration,
     /// The node's shared-memory place, if the node is on this machine and sharing is enabled.
@@ -275,7 +273,7 @@ impl Dialer {
             .map_err(|error| self.unreachable(&error))?;
         let line = Line::Clear(stream);
         let preamble = self.introduce(&line, purpose, lane, deadline)?;
-        let line = match self.rails.fingerprint().unwrap_or(self.fingerprint) {
+        let line = match self.rails.fingerprint() {
             Some(fingerprint) => self.secure(line, fingerprint, deadline)?,
             None => line,
         };
@@ -616,12 +614,11 @@ mod tests {
             moves: 0,
         };
         let dialer = Dialer {
-            rails: Arc::new(Rails::new(&settings, rail, &[])),
+            rails: Arc::new(Rails::new(&settings, rail, &[], None)),
             here: None,
             address: "dripper".to_owned(),
             session: SessionId([1; 16]),
             secret: SessionSecret([2; 32]),
-            fingerprint: None,
             heartbeat_limit: Duration::from_secs(4),
             place: None,
         };

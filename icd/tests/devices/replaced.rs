@@ -205,3 +205,26 @@ fn a_new_worker_waits_for_a_client_that_is_away() {
     sum.check(7);
     assert_eq!(resumed(server), 1);
 }
+
+#[test]
+fn memory_that_gets_the_contents_of_a_checkpoint_is_not_cleared_before() {
+    own_process!();
+    let _turn = turn();
+    let daemon = Daemon::start_logged("127.0.0.1:0", "devices = 1", &[]);
+    let server = connect(&daemon.address.to_string()).expect("a server");
+    let cl = Fixture::on(devices_of(server)[0]);
+    let buffer = cl.buffer(CL_MEM_READ_WRITE, MIB);
+    // Three quarters of the log ask for a checkpoint.
+    for seed in 0..LOG / MIB - 1 {
+        cl.write(buffer, 0, &pattern(seed, MIB));
+    }
+    let cleared = || daemon.calls().matches("clEnqueueFillBuffer(").count();
+    let before = cleared();
+    assert!(before > 0, "new memory is cleared");
+    replace_worker(&daemon, server);
+    assert!(cl.read(buffer, 0, MIB) == pattern(LOG / MIB - 2, MIB));
+    assert_eq!(cleared(), before);
+    // New memory is cleared again.
+    assert_eq!(cl.read(cl.buffer(CL_MEM_READ_WRITE, MIB), 0, MIB), [0; MIB]);
+    assert!(cleared() > before);
+}

@@ -23,6 +23,7 @@ mod own_queues;
 mod printf;
 mod programs;
 mod secured_links;
+mod secured_reopened;
 mod semaphores;
 mod stage;
 mod sub_devices;

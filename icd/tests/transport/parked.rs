@@ -61,6 +61,22 @@ fn until_it_stands(worker: &mut FakeWorker) -> Vec<Kind> {
     }
 }
 
+// The worker waits for the acknowledgement, and the program for the worker.
+#[test]
+fn a_client_that_stands_acknowledges_an_end_without_a_heartbeat() {
+    let fake = FakeNode::start(parks());
+    let upper = Upper::new();
+    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+    send_all(&session, vec![buffer(1), command(EVENT.0)]);
+    fake.stop_pulses();
+    worker.send(says(Parking::Stand));
+    until_it_stands(&mut worker);
+    wait_for(|| fake.acknowledged() == 1);
+    worker.send(completed(EVENT.0, 0));
+    upper.completion(EVENT.0);
+    wait_for(|| fake.acknowledged() == 2);
+}
+
 #[test]
 fn the_next_daemon_gets_the_record_and_what_was_held_back() {
     for carrier in [Carrier::Direct, Carrier::Grpc] {
@@ -196,10 +212,13 @@ fn a_batch_is_acknowledged_when_the_bytes_of_its_transfers_have_arrived() {
     });
     until_it_stands(&mut worker);
     let mut lane = bulk.fake.lane();
+    // The acknowledgement waits for no heartbeat.
+    bulk.fake.stop_pulses();
     send(&mut lane, &bytes, 0, 3000);
     assert_eq!(bulk.upper.completion(EVENT.0).status, 0);
     assert!(memory == bytes);
     wait_for(|| bulk.fake.acknowledged() == 2);
+    bulk.fake.start_pulses();
     // The worker parks the session only now, and the client goes to the next one.
     bulk.fake.set_position(WANTS_RECORD);
     worker.send(says(Parking::Done));

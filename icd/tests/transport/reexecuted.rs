@@ -128,6 +128,28 @@ fn a_kernel_at_which_two_workers_die_is_not_executed_again() {
 }
 
 #[test]
+fn a_daemons_deaths_are_no_deaths_at_a_kernel() {
+    let fake = node();
+    let upper = Upper::new();
+    let (_node, session, mut worker) = executing(&fake, Carrier::Direct, &upper);
+    fake.set_position(WANTS_RECORD | REEXECUTES);
+    for incarnation in 2..5 {
+        fake.set_incarnation(incarnation);
+        fake.lose_session();
+        worker.die();
+        worker = fake.worker();
+        receive_all(&mut worker);
+    }
+    assert_eq!(fake.sessions_opened(), 4);
+    worker.send(EventBatch {
+        applied: 3,
+        ..completed(LAUNCH, 0)
+    });
+    assert_eq!(upper.completion(LAUNCH).status, 0);
+    assert!(session.is_lost().is_none());
+}
+
+#[test]
 fn a_worker_that_dies_between_both_connections_dies_at_no_command() {
     for carrier in [Carrier::Direct, Carrier::Grpc] {
         let fake = node();

@@ -114,12 +114,12 @@ pub struct Link {
     #[prost(uint64, tag = "12")]
     pub when: u64,
 }
-/// The first part is Taking. Each session is a `ticket`, then its contents in pieces. The stream's end completes the
-/// last session; if the stream breaks, no session is taken.
+/// The first part is Taking. Each session is its contents in pieces, of which the first one may be empty, and then `ticket`
+/// or `ended`. The contents are sent while the session is being parked. If the stream breaks, no session is taken.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SessionPart {
-    #[prost(oneof = "session_part::Part", tags = "1, 2, 3")]
+    #[prost(oneof = "session_part::Part", tags = "1, 2, 3, 4")]
     pub part: ::core::option::Option<session_part::Part>,
 }
 /// Nested message and enum types in `SessionPart`.
@@ -132,9 +132,12 @@ pub mod session_part {
         /// what a daemon writes of a parked session for the next one
         #[prost(bytes, tag = "2")]
         Ticket(::prost::bytes::Bytes),
-        /// at most 48 KiB
+        /// at most 48 KiB; an empty piece says that the sender still waits
         #[prost(bytes, tag = "3")]
         Contents(::prost::bytes::Bytes),
+        /// the session has ended by itself, so the contents before are of no use
+        #[prost(bool, tag = "4")]
+        Ended(bool),
     }
 }
 #[allow(clippy::all)]

@@ -2,23 +2,25 @@
 //!
 //! ```text
 //! manager -- Move --> old node: parks all sessions of the lease (`workers::moving`)
-//!                     old node -- TakeSessions: lease, then each ticket with its contents --> new node
+//!                     old node -- TakeSessions: lease, then each session's contents, and its ticket --> new node
 //!                     old node <----------------------- SessionsTaken ---------------------- places, sessions
 //! manager <-- MoveEnded -- old node
 //! manager -- Withdraw --> old node: releases the sessions; or Stay: they go on there
 //! ```
 //!
 //! This module decides nothing about leases: the manager has granted the new node's units before, and withdraws the
-//! grant of either node afterwards. Invariants: a session's contents are released here only when the manager withdraws the
+//! grant of either node afterwards. Contents leave while the worker writes them. Invariants: a session's contents are released here only when the manager withdraws the
 //! lease. One move of a lease is under way at a time.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{Inventory, SessionPart, SessionsTaken, Taking, session_part::Part};
-use causeway_proto::manager::{Move, MoveEnded, from_node};
+use causeway_proto::id::SessionId;
+use causeway_proto::manager::{Move, MoveEnded, NodeShare, from_node};
 use causeway_proto::request::answer_of;
 use causeway_proto::request::property::GLOBAL_MEM_SIZE;
 use causeway_proto::version::{self, WireVersion};
@@ -32,11 +34,11 @@ use tonic::{Status, Streaming};
 use causeway_serving::gate::Peer;
 
 use super::super::authentication::{self, User};
-use super::super::contents::Writer;
+use super::super::contents::{Contents, Writer};
 use super::super::exclusive::Claim;
 use super::super::inventory::Known;
 use super::super::parked::Ticket;
-use super::super::workers::{Arrived, ContentsFiles, Departing};
+use super::super::workers::{Arrived, ContentsFiles, Departing, Progress};
 use super::name::{DeviceAt, Epoch, LeaseId};
 use super::{Managed, Opened, Place, dial};
 use crate::config::ManagerAddress;
@@ -48,6 +50,12 @@ const PIECE: usize = 48 << 10;
 const QUEUED: usize = 32;
 /// Time for the other node to say that it has all sessions, after the last of their bytes.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+/// A session that is not parked in time is the reason for which a move fails, not the other node.
+const BEHIND: Duration = Duration::from_millis(100);
+/// How often the contents of a session that is being parked are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// A sender that waits for a session says so this often.
+const STILL_WAITS: Duration = Duration::from_secs(5);
 /// Longest time without any part of a session.
 const SILENT_FOR: Duration = Duration::from_secs(30);
 /// Most bytes of a lease's sessions beside the contents of its devices' memory.
@@ -213,18 +221,47 @@ impl Managed {
         let target = order.target.unwrap_or_default();
         // Before any session stands still.
         drop(self.reach(&target.addresses, until).await?);
-        let (epoch, by) = (Epoch(order.epoch), until.into_std());
-        let departing = self.0.workers.park_lease(lease, epoch, by).await;
-        let departing = departing.map_err(NotMoved::stays)?;
+        let (workers, epoch) = (&self.0.workers, Epoch(order.epoch));
+        let leaving = workers.begin_to_park(lease, epoch).await;
+        let mut leaving = leaving.map_err(NotMoved::stays)?;
+        let departing = std::mem::take(&mut leaving.sessions);
+        let parked = workers.wait_until_parked(&leaving, until.into_std());
+        let parked = async { parked.await.map_err(NotMoved::stays) };
+        let sent = self.send(&target, order.credential, departing, until);
+        tokio::try_join!(parked, sent).map(drop)
+    }
+
+    // Sends the sessions to another node, from when the first of them is being written.
+    async fn send(
+        &self,
+        target: &NodeShare,
+        credential: Bytes,
+        departing: Vec<Departing>,
+        until: Instant,
+    ) -> Result<(), NotMoved> {
+        let (parts, mut sent) = mpsc::channel(QUEUED);
+        let taking = Taking {
+            wire_version: WireVersion::CURRENT.number().into(),
+            credential,
+            sessions: u32::try_from(departing.len()).unwrap_or(u32::MAX),
+        };
+        let workers = self.0.workers.clone();
+        let progress = move |id| workers.progress(id);
+        let reading =
+            tokio::task::spawn_blocking(move || read(&parts, taking, departing, progress));
+        let first = sent.recv().await;
         // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
         let mut client = self.reach(&target.addresses, until).await?;
-        let sent = send(&mut client, order.credential, departing, self);
-        let sent = tokio::time::timeout_at(until, sent).await;
-        sent.unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")))
-            .map_err(|status| {
-                let (name, why) = (&target.name, status.message());
-                NotMoved::not_taken(format!("node {name} did not take its sessions: {why}"))
-            })
+        let sent = tokio_stream::iter(first).chain(ReceiverStream::new(sent));
+        let mut request = tonic::Request::new(sent);
+        dial::authorize(&mut request, self.0.settings.token.as_ref());
+        let by = until + BEHIND;
+        let taken = tokio::time::timeout_at(by, take(&mut client, request, reading)).await;
+        let taken = taken.unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")));
+        taken.map_err(|status| {
+            let (name, why) = (&target.name, status.message());
+            NotMoved::not_taken(format!("node {name} did not take its sessions: {why}"))
+        })
     }
 
     async fn reach(
@@ -277,17 +314,19 @@ impl Managed {
             taking: &taking,
             files: self.0.workers.contents_files(),
             room: 0,
+            begun: 0,
             arrived: Vec::new(),
             last: None,
         };
         while let Some(part) = next(&mut parts).await? {
             match part {
-                Part::Ticket(ticket) => arriving.begin(&ticket).await?,
                 Part::Contents(bytes) => arriving.write(&bytes).await?,
+                Part::Ticket(ticket) => arriving.end_one(&ticket).await?,
+                Part::Ended(_) => arriving.last = None,
                 Part::Taking(_) => return Err(misplaced()),
             }
         }
-        let arrived = arriving.end().await?;
+        let arrived = arriving.end()?;
         let opened: Vec<Opened> = arrived.iter().map(|of| of.place.opened()).collect();
         let taken = self.0.workers.arrive(arrived);
         taken.map_err(Status::failed_precondition)?;
@@ -314,22 +353,18 @@ struct Arriving<'a> {
     files: ContentsFiles,
     /// Bytes that may still come.
     room: u64,
+    /// Number of sessions of which something has come.
+    begun: u32,
     arrived: Vec<Arrived>,
     /// The session whose contents come now.
-    last: Option<(Ticket, Place, Vec<Leased>, Writer)>,
+    last: Option<(Place, Vec<Leased>, Writer)>,
 }
 
 impl Arriving<'_> {
-    fn count(&self) -> usize {
-        self.arrived.len() + usize::from(self.last.is_some())
-    }
-
-    async fn begin(&mut self, ticket: &[u8]) -> Result<(), Status> {
-        if self.count() >= self.taking.sessions as usize {
+    async fn begin(&mut self) -> Result<(), Status> {
+        if self.begun >= self.taking.sessions {
             return Err(misplaced());
         }
-        let ticket = Ticket::from_bytes(ticket)
-            .ok_or_else(|| Status::invalid_argument("a session's description is damaged"))?;
         let (place, leased) = self.managed.admitted(self.taking)?;
         if let Some(peer) = self.peer {
             authentication::let_in(peer)?;
@@ -340,19 +375,23 @@ impl Arriving<'_> {
                 "its device is in exclusive compute mode",
             ));
         }
-        if self.count() == 0 {
+        if self.begun == 0 {
             self.room = BESIDE_MEMORY.saturating_add(memory_of(self.inventory, &leased));
         }
-        self.end_last().await?;
+        self.begun += 1;
+        tracing::debug!(lease = ?place.lease(), "a session begins to come from another node");
         let files = self.files.clone();
         let writer = Writer::begin(move || files.make()).await?;
-        self.last = Some((ticket, place, leased, writer));
+        self.last = Some((place, leased, writer));
         Ok(())
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        if self.last.is_none() {
+            self.begin().await?;
+        }
         let Some((.., writer)) = &mut self.last else {
-            return Err(Status::invalid_argument("contents of no session"));
+            return Err(misplaced());
         };
         self.room = self.room.checked_sub(bytes.len() as u64).ok_or_else(|| {
             Status::resource_exhausted("the sessions have more than their devices' memory")
@@ -360,27 +399,27 @@ impl Arriving<'_> {
         Ok(writer.write(bytes).await?)
     }
 
-    async fn end(mut self) -> Result<Vec<Arrived>, Status> {
-        self.end_last().await?;
-        match self.arrived.len() == self.taking.sessions as usize {
+    async fn end_one(&mut self, ticket: &[u8]) -> Result<(), Status> {
+        let (place, leased, writer) = self.last.take().ok_or_else(misplaced)?;
+        let ticket = Ticket::from_bytes(ticket)
+            .ok_or_else(|| Status::invalid_argument("a session's description is damaged"))?;
+        let contents = writer.end().await?;
+        self.arrived.push(Arrived {
+            ticket,
+            contents,
+            place,
+            leased,
+        });
+        Ok(())
+    }
+
+    fn end(self) -> Result<Vec<Arrived>, Status> {
+        match self.last.is_none() && self.begun == self.taking.sessions {
             true => Ok(self.arrived),
             false => Err(Status::invalid_argument(
                 "the stream ends before the last session",
             )),
         }
-    }
-
-    async fn end_last(&mut self) -> Result<(), Status> {
-        if let Some((ticket, place, leased, writer)) = self.last.take() {
-            let contents = writer.end().await?;
-            self.arrived.push(Arrived {
-                ticket,
-                contents,
-                place,
-                leased,
-            });
-        }
-        Ok(())
     }
 }
 
@@ -399,21 +438,15 @@ async fn next(parts: &mut Streaming<SessionPart>) -> Result<Option<Part>, Status
     }
 }
 
-async fn send(
+// Has another node take the sessions, which a thread reads.
+async fn take<Parts>(
     client: &mut NodeClient<tonic::transport::Channel>,
-    credential: bytes::Bytes,
-    departing: Vec<Departing>,
-    managed: &Managed,
-) -> Result<(), Status> {
-    let (parts, sent) = mpsc::channel(QUEUED);
-    let taking = Taking {
-        wire_version: WireVersion::CURRENT.number().into(),
-        credential,
-        sessions: u32::try_from(departing.len()).unwrap_or(u32::MAX),
-    };
-    let reading = tokio::task::spawn_blocking(move || read(&parts, taking, departing));
-    let mut request = tonic::Request::new(ReceiverStream::new(sent));
-    dial::authorize(&mut request, managed.0.settings.token.as_ref());
+    request: tonic::Request<Parts>,
+    reading: JoinHandle<std::io::Result<()>>,
+) -> Result<(), Status>
+where
+    Parts: tokio_stream::Stream<Item = SessionPart> + Send + 'static,
+{
     let mut taken = client.take_sessions(request).await?.into_inner();
     let answer = async {
         let answer = taken.next().await;
@@ -436,25 +469,70 @@ fn read(
     parts: &mpsc::Sender<SessionPart>,
     taking: Taking,
     departing: Vec<Departing>,
+    progress: impl Fn(SessionId) -> Progress,
 ) -> std::io::Result<()> {
-    let push = |part: Part| {
-        // The call has ended, whose answer says why.
-        let _ = parts.blocking_send(SessionPart { part: Some(part) });
-    };
-    push(Part::Taking(taking));
-    for Departing { ticket, contents } in departing {
-        push(Part::Ticket(ticket.to_bytes().into()));
-        let mut at = 0;
+    if let Some(Departing { id, contents }) = departing.first() {
+        while !parts.is_closed()
+            && matches!(progress(*id), Progress::Parks)
+            && contents.read_at(0, 1)?.is_empty()
+        {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+    push(parts, Part::Taking(taking));
+    for Departing { id, contents } in departing {
+        // The other node prepares for the session, or refuses it.
+        push(parts, Part::Contents(Bytes::new()));
+        let (mut at, mut last) = (0, Instant::now());
         while !parts.is_closed() {
-            let piece = contents.read_at(at, PIECE)?;
-            if piece.is_empty() {
-                break;
+            // Asked before the contents are read: then they are whole when the session is parked.
+            let progress = progress(id);
+            let before = at;
+            at = push_contents(parts, &contents, at)?;
+            match progress {
+                Progress::Parks => {}
+                Progress::Parked(ticket) => {
+                    tracing::debug!(session = ?id, bytes = at, "a session is sent to another node");
+                    push(parts, Part::Ticket(ticket.to_bytes().into()));
+                    break;
+                }
+                Progress::Over => {
+                    push(parts, Part::Ended(true));
+                    break;
+                }
             }
-            at += piece.len() as u64;
-            push(Part::Contents(piece.into()));
+            if at > before {
+                last = Instant::now();
+            } else if last.elapsed() >= STILL_WAITS {
+                push(parts, Part::Contents(Bytes::new()));
+                last = Instant::now();
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
     }
     Ok(())
+}
+
+// Sends the contents from a position on, as far as they are written. Returns the next position.
+fn push_contents(
+    parts: &mpsc::Sender<SessionPart>,
+    contents: &Contents,
+    mut at: u64,
+) -> std::io::Result<u64> {
+    while !parts.is_closed() {
+        let piece = contents.read_at(at, PIECE)?;
+        if piece.is_empty() {
+            break;
+        }
+        at += piece.len() as u64;
+        push(parts, Part::Contents(piece.into()));
+    }
+    Ok(at)
+}
+
+fn push(parts: &mpsc::Sender<SessionPart>, part: Part) {
+    // If the call has ended, its answer says why.
+    let _ = parts.blocking_send(SessionPart { part: Some(part) });
 }
 
 /// Bytes of memory that a session may have on these devices.
@@ -477,7 +555,6 @@ fn whole_memory(inventory: &Inventory, of: &Leased) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervisor::contents::Contents;
     use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
     use std::io::Write;
 
@@ -493,10 +570,11 @@ mod tests {
         seek(&worker, SeekFrom::Start(7)).unwrap();
         let (parts, mut sent) = mpsc::channel(16);
         let departing = vec![Departing {
-            ticket: Ticket::default(),
+            id: SessionId([1; 16]),
             contents,
         }];
-        read(&parts, Taking::default(), departing).unwrap();
+        let parked = |_| Progress::Parked(Ticket::default());
+        read(&parts, Taking::default(), departing, parked).unwrap();
         drop(parts);
         let mut arrived = Vec::new();
         while let Some(part) = sent.blocking_recv() {

@@ -65,10 +65,27 @@ struct Moved {
     leased: Vec<Leased>,
 }
 
-/// A session on its way to another node.
+/// A session on its way to another node. Its contents may still grow.
 pub(in super::super) struct Departing {
-    pub(in super::super) ticket: Ticket,
+    pub(in super::super) id: SessionId,
     pub(in super::super) contents: Contents,
+}
+
+/// The sessions of a lease that leaves.
+pub(in super::super) struct LeavingLease {
+    /// The workers that park their sessions.
+    workers: Vec<(SessionId, Arc<Worker>)>,
+    pub(in super::super) sessions: Vec<Departing>,
+}
+
+/// How far a session is that leaves.
+pub(in super::super) enum Progress {
+    /// Its worker writes its contents.
+    Parks,
+    /// Its contents are whole.
+    Parked(Ticket),
+    /// It does not leave any more.
+    Over,
 }
 
 /// A session that has come from another node.
@@ -122,6 +139,14 @@ impl Moving {
         true
     }
 
+    /// Whether the session that a connection names is on its way to another node, or may be.
+    pub(super) fn is_moving(&self, preamble: &Introduction) -> bool {
+        let mut parked = self.parked.iter();
+        parked.any(|(id, of)| {
+            matches!(of.stage, Stage::Leaves(_) | Stage::Sent(_)) && preamble.is_for(id)
+        })
+    }
+
     /// The place of a session that is parked here.
     pub(super) fn place_of(&self, id: SessionId) -> Option<PlaceOpened> {
         self.parked.get(&id)?.place().map(Place::opened)
@@ -147,6 +172,22 @@ impl Moving {
         let is_its = move |of: &ParkedHere| of.place().is_some_and(|place| place.lease() == lease);
         let parked = self.parked.iter();
         parked.filter(move |(_, of)| is_its(of)).map(|(id, _)| *id)
+    }
+
+    /// The sessions of a lease that leaves: those that are parked, and those that these workers park.
+    fn departing(&self, lease: LeaseId, workers: &[(SessionId, Arc<Worker>)]) -> Vec<Departing> {
+        let parked = self.parked.iter().filter_map(|(id, of)| match &of.stage {
+            Stage::Leaves(moved) if moved.place.lease() == lease => Some((*id, &moved.contents)),
+            _ => None,
+        });
+        let parking = workers.iter();
+        let parking = parking.filter_map(|(id, _)| Some((*id, self.parking.get(id)?)));
+        let all = parked.chain(parking);
+        all.map(|(id, contents)| Departing {
+            id,
+            contents: contents.clone(),
+        })
+        .collect()
     }
 
     /// Notes that the sessions of a lease leave. Those that are parked already wait no longer.
@@ -242,22 +283,66 @@ impl Workers {
         ContentsFiles(self.0.state.lock().parked.files.clone())
     }
 
-    /// Parks all sessions of a lease, which has this grant, until then. May be dropped at any time. The caller says
-    /// afterwards whether the sessions [stay](Self::stay) or [were sent](Self::have_sent).
+    /// Begins to park all sessions of a lease, which has this grant. The caller says afterwards whether the sessions
+    /// [stay](Self::stay) or [were sent](Self::have_sent), also after an error.
     ///
     /// # Errors
     /// The reason why a session cannot move.
-    pub(in super::super) async fn park_lease(
+    pub(in super::super) async fn begin_to_park(
         &self,
         lease: LeaseId,
         epoch: Epoch,
-        until: Instant,
-    ) -> Result<Vec<Departing>, String> {
+    ) -> Result<LeavingLease, String> {
         let workers = self.begin_to_leave(lease, epoch)?;
         let asked = self.ask_to_park(&workers).await;
         asked.map_err(|error| format!("the contents of a session cannot be written: {error}"))?;
-        self.wait_until_parked(&workers, until).await?;
-        Ok(self.departing(lease))
+        let sessions = self.0.state.lock().moving.departing(lease, &workers);
+        Ok(LeavingLease { workers, sessions })
+    }
+
+    /// Waits until all sessions of a lease are parked, until then at most. May be dropped at any time.
+    ///
+    /// # Errors
+    /// The reason why a session cannot move.
+    pub(in super::super) async fn wait_until_parked(
+        &self,
+        leaving: &LeavingLease,
+        until: Instant,
+    ) -> Result<(), String> {
+        let workers = &leaving.workers;
+        loop {
+            let reaped = self.0.reaped.notified();
+            {
+                let state = self.0.state.lock();
+                if workers
+                    .iter()
+                    .all(|(id, _)| !state.sessions.contains_key(id))
+                {
+                    return Ok(());
+                }
+            }
+            // A session that ends by itself is reaped soon, and needs no move.
+            let mut others = workers.iter().filter(|(_, of)| !of.is_parking());
+            if let Some(why) = others.find_map(|(_, worker)| worker.not_parked()) {
+                return Err(why.to_owned());
+            }
+            if Instant::now() >= until {
+                return Err(
+                    "its commands have not ended in time, or its program was away".to_owned(),
+                );
+            }
+            let _ = tokio::time::timeout(LOOK_EVERY, reaped).await;
+        }
+    }
+
+    /// Returns how far a session is that leaves.
+    pub(in super::super) fn progress(&self, id: SessionId) -> Progress {
+        let state = self.0.state.lock();
+        match state.moving.parked.get(&id) {
+            Some(of) if matches!(of.stage, Stage::Leaves(_)) => Progress::Parked(of.ticket.clone()),
+            _ if state.sessions.contains_key(&id) => Progress::Parks,
+            _ => Progress::Over,
+        }
     }
 
     // Lets no session of a lease open. Returns the sessions that are to be parked.
@@ -304,53 +389,6 @@ impl Workers {
         Ok(())
     }
 
-    async fn wait_until_parked(
-        &self,
-        workers: &[(SessionId, Arc<Worker>)],
-        until: Instant,
-    ) -> Result<(), String> {
-        loop {
-            let reaped = self.0.reaped.notified();
-            {
-                let state = self.0.state.lock();
-                if workers
-                    .iter()
-                    .all(|(id, _)| !state.sessions.contains_key(id))
-                {
-                    return Ok(());
-                }
-            }
-            // A session that ends by itself is reaped soon, and needs no move.
-            let mut others = workers.iter().filter(|(_, of)| !of.is_parking());
-            if let Some(why) = others.find_map(|(_, worker)| worker.not_parked()) {
-                return Err(why.to_owned());
-            }
-            if Instant::now() >= until {
-                return Err(
-                    "its commands have not ended in time, or its program was away".to_owned(),
-                );
-            }
-            let _ = tokio::time::timeout(LOOK_EVERY, reaped).await;
-        }
-    }
-
-    fn departing(&self, lease: LeaseId) -> Vec<Departing> {
-        let state = self.0.state.lock();
-        let ids = state.moving.of_lease(lease);
-        let departing = ids.filter_map(|id| match state.moving.parked.get(&id) {
-            Some(ParkedHere {
-                ticket,
-                stage: Stage::Leaves(moved),
-                ..
-            }) => Some(Departing {
-                ticket: ticket.clone(),
-                contents: moved.contents.clone(),
-            }),
-            _ => None,
-        });
-        departing.collect()
-    }
-
     /// Notes that another node has the sessions of a lease. They are kept here until their places end, or they stay.
     pub(in super::super) fn have_sent(&self, lease: LeaseId) {
         let mut state = self.0.state.lock();
@@ -363,6 +401,8 @@ impl Workers {
         let mut guard = self.0.state.lock();
         let state = &mut *guard;
         state.moving.stay(lease);
+        // Connections may wait for this.
+        self.0.reaped.notify_waiters();
         self.forget_lease_later(state, lease);
         for (id, served) in state.sessions.iter().filter(|(_, of)| of.is_in(lease)) {
             let worker = &served.worker;

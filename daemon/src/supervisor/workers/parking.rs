@@ -102,6 +102,11 @@ impl Parked {
         self.sessions.contains_key(id)
     }
 
+    /// Whether the session that a connection names waits until the node's devices are known.
+    pub(super) fn waits(&self, preamble: &Introduction) -> bool {
+        self.generation.is_none() && self.find(preamble).is_some()
+    }
+
     /// Finds the session that a connection names.
     fn find(&self, preamble: &Introduction) -> Option<SessionId> {
         let mut ids = self.sessions.keys();
@@ -144,6 +149,7 @@ impl Workers {
     /// Lets the clients of parked sessions come back, because the node's devices are known.
     pub(in super::super) fn take_back_parked(&self, generation: u64) {
         self.0.state.lock().parked.generation = Some(generation);
+        self.0.reaped.notify_waiters();
     }
 
     /// Asks the workers of all sessions that can be parked to do that.

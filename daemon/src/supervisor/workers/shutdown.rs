@@ -47,6 +47,8 @@ impl Workers {
             }
         }
         drop(state);
+        // Connections may wait for this.
+        self.0.reaped.notify_waiters();
         // Dropping their places locks the table of grants.
         drop(ended);
     }

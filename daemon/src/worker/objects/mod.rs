@@ -120,11 +120,19 @@ impl Context {
     /// # Errors
     /// The driver's error.
     pub(crate) fn cleared(&self, memory: Buffer) -> Result<Buffer, Status> {
-        if self.common.clears {
-            let (_, device) = self.devices.first().ok_or(Status::INVALID_VALUE)?;
-            NativeQueue::new(self.native()?, *device, &[])?.clear(&memory)?;
-        }
+        self.clear(&memory)?;
         Ok(memory)
+    }
+
+    /// As [`Context::cleared`], for memory that exists.
+    pub(crate) fn clear(&self, memory: &Buffer) -> Result<(), Status> {
+        match self.common.clears {
+            true => {
+                let (_, device) = self.devices.first().ok_or(Status::INVALID_VALUE)?;
+                NativeQueue::new(self.native()?, *device, &[])?.clear(memory)
+            }
+            false => Ok(()),
+        }
     }
 
     /// Drops the staging memory, because the session ends.

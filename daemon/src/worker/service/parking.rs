@@ -46,7 +46,6 @@ fn park(stage: &Arc<Stage>, contents: &File) {
     let turn = session.parking_turn();
     match session.park(&turn, contents, &way) {
         Outcome::Parked { applied, events } => {
-            stage.note_parked();
             drop(turn);
             stage.report(&ToSupervisor::Parked(Restores {
                 applied,
@@ -156,5 +155,9 @@ impl Way for OfStage<'_> {
 
     fn last(&self) -> u64 {
         self.carrier.last()
+    }
+
+    fn note_parked(&self) {
+        self.stage.note_parked();
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn create_buffer(shared: &Arc<Shared>, create: &CreateBuffer) -> Resu
             &create.contents,
         )?;
         match create.contents.is_empty() {
-            true => context.cleared(made),
+            true => shared.cleared(context, made),
             false => Ok(made),
         }
     });
@@ -110,12 +110,17 @@ pub(super) fn create_image(shared: &Arc<Shared>, create: &CreateImage) -> Result
             });
             Memory::part(context, native, Some(MemoryId(create.parent)))
         }
-        None => whole_image(context, create, &spec),
+        None => whole_image(shared, context, create, &spec),
     };
     shared.add_memory(id, memory)
 }
 
-fn whole_image(context: Arc<Context>, create: &CreateImage, spec: &ImageSpec) -> Memory {
+fn whole_image(
+    shared: &Shared,
+    context: Arc<Context>,
+    create: &CreateImage,
+    spec: &ImageSpec,
+) -> Memory {
     let raster = match spec.raster() {
         Ok(raster) => raster,
         Err(status) => return Memory::part(context, Err(status), None),
@@ -129,7 +134,7 @@ fn whole_image(context: Arc<Context>, create: &CreateImage, spec: &ImageSpec) ->
             &create.contents,
         )?;
         match create.contents.is_empty() {
-            true => context.cleared(made),
+            true => shared.cleared(context, made),
             false => Ok(made),
         }
     })
@@ -199,6 +204,14 @@ pub(super) fn create_sampler(
 }
 
 impl Shared {
+    // As `Context::cleared`, unless the memory gets the contents that the worker before has written.
+    fn cleared(&self, context: &Context, memory: Buffer) -> Result<Buffer, Status> {
+        match self.parking.fills() {
+            true => Ok(memory),
+            false => context.cleared(memory),
+        }
+    }
+
     /// Adds a memory object, working or broken. Tells the client if it is broken.
     fn add_memory(&self, id: MemoryId, memory: Memory) -> Result<(), Violation> {
         let broken = memory.native().err();

@@ -25,7 +25,7 @@ pub(super) mod restore;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_proto::command::command::Kind;
 use causeway_proto::status::Status;
@@ -56,6 +56,8 @@ pub(crate) struct Parking {
     stands: Mutex<bool>,
     stood: Condvar,
     is_restoring: AtomicBool,
+    /// Whether created memory gets its contents from a file.
+    fills: AtomicBool,
     restoring: Mutex<Option<Restoring>>,
 }
 
@@ -65,6 +67,8 @@ struct Restoring {
     next: u64,
     /// Whether the host clock goes on where that of the worker before was.
     has_clock: bool,
+    /// When the first command of the record came.
+    begun: Instant,
 }
 
 /// Has the turn to park the session or to make a checkpoint. The client must hear the end of one before the other begins:
@@ -81,6 +85,8 @@ pub(crate) trait Way {
     fn heard(&self) -> Option<u64>;
     /// The number of the last event batch.
     fn last(&self) -> u64;
+    /// Accepts no further connection, because the session is parked.
+    fn note_parked(&self);
 }
 
 /// How the attempt to park a session ends.
@@ -96,10 +102,12 @@ pub(crate) enum Outcome {
 impl Parking {
     /// `source`: of a session that another worker had before.
     pub(super) fn new(source: Option<Source>) -> Parking {
+        let fills = matches!(source, Some(Source::File(_)));
         let restoring = source.map(|from| Restoring {
             from,
             next: 1,
             has_clock: false,
+            begun: Instant::now(),
         });
         Parking {
             never: OnceLock::new(),
@@ -107,6 +115,7 @@ impl Parking {
             stands: Mutex::new(false),
             stood: Condvar::new(),
             is_restoring: AtomicBool::new(restoring.is_some()),
+            fills: AtomicBool::new(fills),
             restoring: Mutex::new(restoring),
         }
     }
@@ -126,6 +135,11 @@ impl Parking {
     /// Whether the session is not whole yet.
     pub(super) fn is_restoring(&self) -> bool {
         self.is_restoring.load(Ordering::Acquire)
+    }
+
+    /// Whether memory that is created now gets its contents later, so that nobody sees what was there before.
+    pub(super) fn fills(&self) -> bool {
+        self.fills.load(Ordering::Acquire)
     }
 
     /// Handles that the client sends nothing until it is told to go on.

@@ -737,5 +737,6 @@ fn conclude(owner: &dyn Owner, event: EventId, outcome: Outcome) {
     if let Some(completion) = outcome.completion {
         owner.completed(completion, outcome.received);
         owner.bulk().concluded();
+        owner.concluded();
     }
 }

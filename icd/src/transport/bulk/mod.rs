@@ -79,6 +79,9 @@ pub(super) trait Owner: Send + Sync {
 
     /// Reports a completion whose bytes are in place, and those of a download. The caller holds no lock.
     fn completed(&self, completion: Completion, received: Option<Received>);
+
+    /// Handles that a completion was passed on, so that nothing is missing of its transfer. The caller holds no lock.
+    fn concluded(&self);
 }
 
 /// Fails the session if the thread panics that holds the guard. A session without one of its threads would

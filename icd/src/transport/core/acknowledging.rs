@@ -43,6 +43,14 @@ impl Core {
         self.send_acknowledgement(|window| window.next_acknowledgement(complete));
     }
 
+    /// As [`Core::acknowledge`] while this end stands: the worker waits until this end has everything. Otherwise the next
+    /// heartbeat is early enough.
+    pub(super) fn acknowledge_if_it_stands(&self) {
+        if self.outbox.stands() {
+            self.acknowledge();
+        }
+    }
+
     /// Tells the worker again which event batches were handled, so that something crosses the connection. Does not wait.
     pub(in super::super) fn acknowledge_again(&self) {
         let complete = self.complete();

@@ -372,6 +372,7 @@ impl Core {
             told,
             position,
             incarnation,
+            is_reopened,
         } = connected;
         let cut = position & !(WANTS_RECORD | REEXECUTES);
         let again = self.again().ok_or_else(|| self.not_again())?;
@@ -391,7 +392,9 @@ impl Core {
             self.heartbeat.lock().shut_down();
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
-        if again.deaths.lock().is_another(incarnation) {
+        let is_another = again.deaths.lock().is_another(incarnation);
+        // A worker that ends with its daemon dies at no command.
+        if is_another && !is_reopened {
             self.note_death(again)?;
         }
         // The worker before may have died before it could say that its last checkpoint is whole.

@@ -312,6 +312,11 @@ impl FakeNode {
         self.set_verdict(Verdict::UnknownSession);
     }
 
+    /// Knows the session no longer, until a client opens it again.
+    pub fn lose_session(&self) {
+        self.set_verdict(Verdict::UnknownSession);
+    }
+
     /// Sets the verdict on new connections.
     pub fn set_verdict(&self, verdict: Verdict) {
         *self.shared.verdict.lock().unwrap() = verdict;
@@ -628,6 +633,9 @@ impl NodeService for Supervisor {
         assert_eq!(request.get_ref().inventory_generation, 7);
         if self.0.faults.refuse {
             return Err(Status::resource_exhausted("the house is full"));
+        }
+        if !request.get_ref().session_id.is_empty() {
+            *self.0.verdict.lock().unwrap() = Verdict::Welcome;
         }
         let isolated = request.get_ref().isolated;
         self.0.isolated.store(isolated, Ordering::SeqCst);

@@ -25,15 +25,15 @@ use twox_hash::XxHash3_128;
 
 use crate::runtime::block::Blocks;
 use crate::runtime::clock;
-use crate::runtime::event::WaitList;
+use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
 use crate::runtime::queue::Queue as NativeQueue;
 use crate::worker::objects::Memory;
 use crate::worker::objects::arguments::Names;
 use crate::worker::session::tables::Objects;
 
-/// Bytes that are read or written at a time: whole elements of every image, and a block that is used again.
-const PIECE: u64 = 3 << 20;
+/// Bytes that are read or written at a time: whole elements of every image, and two blocks that are used again.
+const PIECE: u64 = 3 << 19;
 /// Longest state.
 const MOST_STATE: u64 = 1 << 30;
 
@@ -92,6 +92,19 @@ pub(super) struct Part {
 }
 
 impl Part {
+    pub(super) fn id(&self) -> MemoryId {
+        self.id
+    }
+
+    /// Clears the memory if new memory is cleared. Calls the driver.
+    pub(super) fn clear(&self) -> Result<(), NotMoved> {
+        let cleared = self
+            .memory
+            .native()
+            .and_then(|native| self.memory.context.clear(native));
+        cleared.map_err(|status| NotMoved::Memory(self.id.0, status))
+    }
+
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -153,14 +166,21 @@ pub(super) fn write(file: &File, state: &State, parts: &[Part]) -> Result<(), No
         let failed = |status| NotMoved::Memory(part.id.0, status);
         let queue = queue_for(&part.memory).map_err(failed)?;
         let native = part.memory.native().map_err(failed)?;
+        let mut ends = |reading: Event| {
+            reading.wait().map_err(failed)?;
+            Ok::<(), NotMoved>(write_checked(&mut out, &reading.take_contents())?)
+        };
+        // The device reads the next piece while this one is written.
+        let mut last: Option<Event> = None;
         for (offset, length) in pieces(part.size) {
             let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
             let target = Host::Block(blocks.take(length as usize));
             let event = queue.read(native, &region, target, 0, &WaitList::new());
-            let event = event.map_err(failed)?;
-            event.wait().map_err(failed)?;
-            write_checked(&mut out, &event.take_contents())?;
+            if let Some(before) = last.replace(event.map_err(failed)?) {
+                ends(before)?;
+            }
         }
+        last.map_or(Ok(()), ends)?;
     }
     out.flush()?;
     Ok(())
@@ -213,15 +233,19 @@ impl<R: Read> Reader<R> {
             return Err(NotMoved::Record);
         }
         let queue = queue_for(memory).map_err(failed)?;
+        // The device gets a piece while the next one is read.
+        let mut last: Option<Event> = None;
         for (offset, length) in pieces(described.size) {
             let mut block = self.blocks.take(length as usize);
             self.from.read_exact(block.as_mut())?;
             check(&mut self.from, block.as_ref())?;
             let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
             let event = queue.write(native, &region, Host::Block(block), 0, &WaitList::new());
-            event.map_err(failed)?.wait().map_err(failed)?;
+            if let Some(before) = last.replace(event.map_err(failed)?) {
+                before.wait().map_err(failed)?;
+            }
         }
-        Ok(())
+        last.map_or(Ok(()), |last| last.wait().map_err(failed))
     }
 
     /// Returns the state, once all contents were read.

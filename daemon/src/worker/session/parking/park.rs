@@ -20,6 +20,8 @@ const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
 pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Way) -> Outcome {
     match stand_and_write(shared, contents, u64::MAX, way, None) {
         Outcome::Parked { applied, .. } => {
+            // Before the client hears that: it dials at once, and would stay with this worker.
+            way.note_parked();
             // The client need not hear this.
             shared.outbox.parking(command::Parking::Done);
             Outcome::Parked {
@@ -63,11 +65,13 @@ fn stand_and_write(
             }
             std::thread::sleep(LOOK_EVERY);
         }
+        let begun = Instant::now();
         *shared.parking.stands.lock() = false;
         shared.outbox.parking(command::Parking::Stand);
         if !shared.parking.wait_until_client_stands(way) {
             return Outcome::Over;
         }
+        let stood = begun.elapsed();
         match wait_until_quiet(shared, way, &is_late) {
             Some(true) => {}
             Some(false) => {
@@ -79,11 +83,21 @@ fn stand_and_write(
             }
             None => return Outcome::Over,
         }
+        let quiet = begun.elapsed() - stood;
         return match why_never(shared).map_or_else(|| write(shared, contents, most), Err) {
-            Ok(applied) => Outcome::Parked {
-                applied,
-                events: way.last(),
-            },
+            Ok(applied) => {
+                let written = begun.elapsed() - stood - quiet;
+                tracing::debug!(
+                    ?stood,
+                    ?quiet,
+                    ?written,
+                    "the session's contents are written"
+                );
+                Outcome::Parked {
+                    applied,
+                    events: way.last(),
+                }
+            }
             Err(why) => {
                 shared.outbox.parking(command::Parking::GoOn);
                 Outcome::Never(why)

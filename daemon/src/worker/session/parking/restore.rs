@@ -1,16 +1,18 @@
 //! Puts a session together that was parked; see [`super`].
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use causeway_proto::command::{self, CommandBatch, Recorded, command::Kind};
 use causeway_proto::id::{EventId, KernelId};
 use causeway_proto::status::Status;
 
 use super::broken;
-use super::file::{self, NotMoved, State};
+use super::file::{self, Described, NotMoved, State};
 use crate::worker::connection::Source;
 use crate::worker::objects::command::{Command, Kind as EventKind};
 use crate::worker::session::run::Runner;
@@ -38,6 +40,7 @@ pub(in super::super) fn restore(
         };
     }
     if !std::mem::replace(&mut under_way.has_clock, true) {
+        under_way.begun = Instant::now();
         // Before the first queue, with which a device's clock may be compared with the host's.
         if let Source::File(contents) = &under_way.from {
             file::set_clock(contents);
@@ -55,13 +58,15 @@ pub(in super::super) fn restore(
         under_way.next += 1;
     }
     if batch.recorded() == Recorded::Last {
+        let created = under_way.begun.elapsed();
         match &under_way.from {
             Source::File(contents) => fill(shared, contents)?,
             Source::Nothing => {}
         }
+        let begun = under_way.begun;
         *restoring = None;
         shared.parking.is_restoring.store(false, Ordering::Release);
-        tracing::info!("the session goes on in this worker");
+        tracing::info!(?created, filled = ?(begun.elapsed() - created), "the session goes on in this worker");
     }
     Ok(())
 }
@@ -117,6 +122,7 @@ fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
             .map_err(|error| lost(error.to_string()))?;
     }
     let state = reader.finish().map_err(|error| lost(error.to_string()))?;
+    clear_rest(shared, &state).map_err(|error| lost(error.to_string()))?;
     add_events(shared, &state)?;
     let mut core = shared.core.lock();
     core.version += 1;
@@ -129,6 +135,15 @@ fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
         arguments::change(arguments, &launch.args, &core.objects, version)?;
     }
     Ok(())
+}
+
+// Clears what has got no contents, as new memory is cleared.
+fn clear_rest(shared: &Shared, state: &State) -> Result<(), NotMoved> {
+    shared.parking.fills.store(false, Ordering::Release);
+    let filled: HashSet<_> = state.memory.iter().map(Described::id).collect();
+    let parts = file::parts(&shared.core.lock().objects);
+    let mut rest = parts.iter().filter(|of| !filled.contains(&of.id()));
+    rest.try_for_each(file::Part::clear)
 }
 
 // Adds the events that the client may still name.

@@ -67,7 +67,6 @@ mod tests {
             peer: peer.parse().unwrap(),
             uuid: Bytes::new(),
             name: String::new(),
-            certificate: None,
             resume: std::time::Duration::ZERO,
             addresses: addresses.iter().map(|&a| a.to_owned()).collect(),
             speeds: Vec::new(),

@@ -426,9 +426,9 @@ impl Link {
                 secret: Bytes::copy_from_slice(secret),
                 addresses: address::of(self.location(far), self.location(end)),
                 dial,
-                certificate_sha256: self
-                    .location(far)
-                    .certificate
+                certificate_sha256: self.ends[far]
+                    .session()
+                    .certificate()
                     .map_or_else(Bytes::new, |of| Bytes::copy_from_slice(&of.0)),
                 resume_ms: self.resume_ms(),
             }),
