@@ -17,7 +17,13 @@ const PING_WITHIN: Duration = Duration::from_secs(10);
 /// Panics if `uri` is not a URI.
 #[must_use]
 pub fn over_connection(uri: &'static str) -> Endpoint {
-    Endpoint::from_static(uri)
+    with_keep_alive(Endpoint::from_static(uri))
+}
+
+/// The endpoint with keep-alive pings.
+#[must_use]
+pub fn with_keep_alive(endpoint: Endpoint) -> Endpoint {
+    endpoint
         .http2_keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_WITHIN)
 }
