@@ -288,14 +288,10 @@ impl<'a> Run<'a> {
         let used = process::cpu(std::process::id());
         let begun = Instant::now();
         self.take_away(how, before)?;
-        let step_down = async {
-            if how == How::StepDown {
-                AdminClient::new(channel)
-                    .step_down(StepDownRequest {})
-                    .await?;
-            }
-            Ok::<_, Error>(())
-        };
+        if how == How::StepDown {
+            let mut admin = AdminClient::new(channel);
+            admin.step_down(StepDownRequest {}).await?;
+        }
         self.holders.release_one()?;
         let asked = self.holders.ask_at_once();
         let request = async {
@@ -306,8 +302,8 @@ impl<'a> Run<'a> {
         let node = async { cluster.one_is_after(term).await.map(|()| begun.elapsed()) };
         let nodes = async { cluster.all_are_after(term).await.map(|()| begun.elapsed()) };
         let granted = self.holders.until_granted();
-        let ((), granted, node, nodes, (request, answer)) =
-            tokio::try_join!(step_down, granted, node, nodes, request)?;
+        let (granted, node, nodes, (request, answer)) =
+            tokio::try_join!(granted, node, nodes, request)?;
         let used = process::cpu(std::process::id()) - used;
         Ok(Change {
             granted: granted.duration_since(begun).as_secs_f64(),

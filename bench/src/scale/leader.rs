@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use causeway_managers::probe;
 use causeway_managers::{Disbelieved, Finder, HighestTerm, NotLeader, Patience, Refusal};
-use causeway_proto::endpoint::with_keep_alive;
+use causeway_proto::endpoint::KeepAlive;
 use causeway_proto::manager::GetManagerRequest;
 use causeway_proto::metadata::{ClusterId, Term};
 use tokio::time::timeout;
@@ -137,7 +137,7 @@ const FAILED: NotLeader<()> = NotLeader {
 /// Connects to a manager.
 pub(super) async fn dial(address: &str) -> Result<Channel, Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
-    Ok(with_keep_alive(endpoint).connect().await?)
+    Ok(KeepAlive::MANAGER.of(endpoint).connect().await?)
 }
 
 /// Whether the status says that another manager may answer: a connection broke, or a manager stands by.

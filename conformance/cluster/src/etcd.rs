@@ -71,6 +71,8 @@ impl Etcd {
                 ("listen-peer-urls", peer.clone()),
                 ("initial-advertise-peer-urls", peer.clone()),
                 ("initial-cluster", all.join(",")),
+                // As devmgr/README.md says: else a member that comes back takes the lead from its leader.
+                ("pre-vote", "true".to_owned()),
                 ("logger", "zap".to_owned()),
                 ("log-level", "error".to_owned()),
             ];
