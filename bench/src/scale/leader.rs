@@ -7,8 +7,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use causeway_managers::probe;
-use causeway_managers::{Disbelieved, Finder, HighestTerm, NotLeader, Patience, Refusal};
+use causeway_managers::probe::{self, Probed};
+use causeway_managers::{Disbelieved, Finder, HighestTerm, Kept, NotLeader, Patience, Refusal};
 use causeway_proto::endpoint::KeepAlive;
 use causeway_proto::manager::GetManagerRequest;
 use causeway_proto::metadata::{ClusterId, Term};
@@ -67,9 +67,9 @@ impl Seeker {
             return Ok(timeout(PATIENCE, dial(only)).await??);
         }
         let mut finder = Finder::new(self.managers.len(), self.led, Patience::Forever);
-        let this = &*self;
+        let (this, kept) = (&*self, &Kept::new(self.managers.len()));
         let ask = |number: usize| async move {
-            let asked = timeout(ASK_WITHIN, this.ask(number)).await;
+            let asked = timeout(ASK_WITHIN, this.ask(number, kept)).await;
             asked.unwrap_or(Err(FAILED))
         };
         let found = finder.find(ask).await;
@@ -78,10 +78,30 @@ impl Seeker {
         Ok(channel)
     }
 
-    /// Connects to a manager, and asks whether it leads.
-    async fn ask(&self, number: usize) -> Result<Channel, NotLeader<()>> {
-        let dialled = dial(&self.managers[number]).await;
-        let channel = dialled.map_err(|_| FAILED)?;
+    /// Asks a manager whether it leads, over the kept connection or a new one.
+    async fn ask(&self, number: usize, kept: &Kept<Channel>) -> Result<Channel, NotLeader<()>> {
+        let number_of = |named: &str| self.managers.iter().position(|address| address == named);
+        let known = match kept.take(number) {
+            Some(channel) => Some((self.leads(&channel).await, channel)),
+            None => None,
+        };
+        let (leads, channel) = match known {
+            Some(known) if !matches!(known.0, Err(Probed::Broken(_))) => known,
+            // The manager may lead by now, and has closed the connections of its time as a standby.
+            _ => {
+                let dialled = dial(&self.managers[number]).await;
+                let channel = dialled.map_err(|_| FAILED)?;
+                (self.leads(&channel).await, channel)
+            }
+        };
+        if matches!(leads, Err(Probed::NotLeading(_))) {
+            kept.put(number, channel.clone());
+        }
+        leads.map_err(|probed| probed.not_leader(number_of, drop))?;
+        Ok(channel)
+    }
+
+    async fn leads(&self, channel: &Channel) -> Result<(), Probed> {
         let mut question = Request::new(GetManagerRequest {});
         self.tell(question.metadata_mut());
         if let Some(Ok(node)) = self.node.as_ref().map(|node| node.parse()) {
@@ -91,10 +111,7 @@ impl Seeker {
         let hear = |metadata: &MetadataMap, stands_by| {
             self.with_highest(|highest| probe::hear(highest, metadata, stands_by))
         };
-        let number_of = |named: &str| self.managers.iter().position(|address| address == named);
-        let leads = probe::leads(channel.clone(), question, hear).await;
-        leads.map_err(|probed| probed.not_leader(number_of, drop))?;
-        Ok(channel)
+        probe::leads(channel.clone(), question, hear).await
     }
 
     /// Adds the highest known term to a call.
