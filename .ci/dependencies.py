@@ -39,7 +39,7 @@ CRATES = {
                           "causewayd", "causeway-devmgr"},
     "conformance": {"causeway-managers", "causeway-proto", "causeway-icd", "causeway-network", "causeway-cluster", "causeway-cutter", "cl-headers", "fake-driver"},
     "fake-driver": {"cl-headers"},
-    "bench": {"causeway-proto", "causeway-discovery", "causeway-links", "causeway-security", "causeway-icd", "causeway-network", "causeway-cluster", "causeway-cutter", "cl-headers"},
+    "bench": {"causeway-proto", "causeway-discovery", "causeway-links", "causeway-managers", "causeway-security", "causeway-icd", "causeway-network", "causeway-cluster", "causeway-cutter", "cl-headers"},
 }
 
 # What a module must not name, by folder below a crate's src: modules of its crate by their paths, crates by name.

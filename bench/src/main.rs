@@ -21,7 +21,7 @@
 //! - [`sharing`]: applications that want a device each, with and without the device manager; [`slices`]: devices
 //!   of one processor that do not disturb each other.
 //! - [`tenants`]: programs that share a device, natively, with a worker each, and with one worker for all.
-//! - [`scale`]: the device manager with a thousand simulated nodes and ten thousand clients.
+//! - [`scale`]: the device manager with a thousand simulated nodes and ten thousand clients, and changes of the leader.
 //! - [`sustainability`]: what failures cost a run, after a model; [`matrix`]: a chain of matrix products by a farm and
 //!   by MPI, with processes that are killed. [`measured`]: times that one of them measures for the other.
 //! - [`standstill`]: how long a program stands while its session moves or is put together again.
@@ -179,6 +179,8 @@ enum Verb {
     Sweep(sweep::Options),
     /// The device manager with 1,000 simulated nodes and 10,000 clients
     ManagerScale(scale::Options),
+    /// How long a change of the leader takes, of three managers with 1,000 simulated nodes
+    Failover(scale::failover::Options),
     /// Prints how many devices a program finds; started by the experiments
     #[command(hide = true)]
     DeviceCount,
@@ -255,6 +257,7 @@ fn main() -> ExitCode {
         Verb::Mesh(options) => mesh::run(&options),
         Verb::Sweep(options) => sweep::run(&options),
         Verb::ManagerScale(options) => scale::run(&options),
+        Verb::Failover(options) => scale::failover::run(&options),
         Verb::DeviceCount => devices::count()
             .map(|count| println!("{count}"))
             .map(|()| true)

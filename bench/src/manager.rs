@@ -1,20 +1,25 @@
 //! A device manager of this build, as a process, with queries of its state.
 //!
-//! Its store is a file, or three members of etcd. Invariant: the store is removed with the [`Manager`].
+//! Its store is a file, or three members of etcd, which several managers may share. Invariant: the store is removed with
+//! its last [`Manager`].
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_cluster::Etcd;
+use causeway_network::Host;
 use causeway_proto::manager::admin_client::AdminClient;
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::manager::{
     DrainNodeRequest, LeaseInfo, LeavingState, ListLeasesRequest, ListNodesRequest, NodeInfo,
 };
+use rustix::process::Signal;
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
 
@@ -33,8 +38,8 @@ pub(crate) enum Engine {
     Etcd,
 }
 
-/// Number of etcd's members.
-const MEMBERS: usize = 3;
+/// Number of etcd's members, and of several managers.
+pub(crate) const MEMBERS: usize = 3;
 
 /// The process.
 pub(crate) struct Manager {
@@ -48,8 +53,9 @@ pub(crate) struct Manager {
     /// Where the dashboard is, if it was asked for.
     dashboard: Option<String>,
     has_dashboard: bool,
-    _etcd: Option<Etcd>,
-    _folder: tempfile::TempDir,
+    _etcd: Option<Arc<Etcd>>,
+    /// After the members of etcd, whose data are in it.
+    _folder: Arc<tempfile::TempDir>,
 }
 
 impl Manager {
@@ -87,12 +93,7 @@ impl Manager {
             Engine::Redb => (format!("store = {store:?}\n"), None),
             Engine::Etcd => {
                 let etcd = Etcd::start(folder.path(), MEMBERS).map_err(io::Error::other)?;
-                let token = folder.path().join("admin-token");
-                let urls = etcd.urls();
-                let settings = format!(
-                    "store = \"etcd\"\n[etcd]\nendpoints = {urls:?}\nadmin_token = {token:?}\n"
-                );
-                (settings, Some(etcd))
+                (over_etcd(&etcd, folder.path()), Some(Arc::new(etcd)))
             }
         };
         let settings = match has_dashboard {
@@ -109,10 +110,53 @@ impl Manager {
             dashboard: None,
             has_dashboard,
             _etcd: etcd,
-            _folder: folder,
+            _folder: Arc::new(folder),
         };
         manager.begin()?;
         Ok(manager)
+    }
+
+    /// Starts several managers over three members of etcd on loopback, or one of each on each of these three hosts.
+    pub(crate) fn start_several(
+        folder: Option<&Path>,
+        hosts: Option<&[Host; MEMBERS]>,
+    ) -> io::Result<Vec<Manager>> {
+        let folder = match folder {
+            Some(folder) => tempfile::tempdir_in(folder)?,
+            None => tempfile::tempdir()?,
+        };
+        let etcd = match hosts {
+            None => Etcd::start(folder.path(), MEMBERS),
+            Some(hosts) => {
+                let addresses = hosts.each_ref().map(Host::address);
+                let spawn = |number: usize, command: &mut Command| {
+                    on(hosts.get(number), || command.spawn())
+                };
+                Etcd::start_at(folder.path(), &addresses, spawn)
+            }
+        };
+        let etcd = Arc::new(etcd.map_err(io::Error::other)?);
+        let (settings, folder) = (over_etcd(&etcd, folder.path()), Arc::new(folder));
+        let mut managers = Vec::new();
+        for number in 0..MEMBERS {
+            let host = hosts.map(|hosts| &hosts[number]);
+            let address = host.map_or(Ipv4Addr::LOCALHOST, Host::address);
+            let mut manager = Manager {
+                build: Build::find()?,
+                settings: settings.clone(),
+                store: folder.path().join("store"),
+                process: None,
+                address: format!("{address}:0"),
+                is_alone: host.is_some(),
+                dashboard: None,
+                has_dashboard: false,
+                _etcd: Some(Arc::clone(&etcd)),
+                _folder: Arc::clone(&folder),
+            };
+            on(host, || manager.begin())?;
+            managers.push(manager);
+        }
+        Ok(managers)
     }
 
     /// Starts the process over the store, and waits until it listens.
@@ -133,6 +177,20 @@ impl Manager {
     /// Kills the process, as a power failure would.
     pub(crate) fn kill(&mut self) {
         self.process = None;
+    }
+
+    /// Sends a signal to the process, if it runs.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        self.process.as_ref().map_or(Ok(()), |of| of.signal(signal))
+    }
+
+    /// Waits for the end of a process that was told to end.
+    pub(crate) fn wait(&mut self) -> io::Result<()> {
+        if let Some(process) = &mut self.process {
+            process.wait()?;
+        }
+        self.process = None;
+        Ok(())
     }
 
     /// The process id; 0 if it does not run.
@@ -172,6 +230,23 @@ impl Manager {
     /// The store's file, of [`Engine::Redb`].
     pub(crate) fn store(&self) -> &Path {
         &self.store
+    }
+}
+
+/// The settings of a manager over these members.
+fn over_etcd(etcd: &Etcd, folder: &Path) -> String {
+    let (urls, token) = (etcd.urls(), folder.join("admin-token"));
+    format!("store = \"etcd\"\n[etcd]\nendpoints = {urls:?}\nadmin_token = {token:?}\n")
+}
+
+/// Acts on this host of an emulated network, if there is one.
+pub(crate) fn on<T: Send>(
+    host: Option<&Host>,
+    act: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    match host {
+        None => act(),
+        Some(host) => host.enter(act).map_err(io::Error::other)?,
     }
 }
 

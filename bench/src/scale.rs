@@ -11,6 +11,8 @@
 //!
 //! With `--store etcd`, all of that runs twice, over a file and over etcd, so that both have the same machine.
 //!
+//! [`failover`] uses the same nodes for changes of the leader, with clients that look for it ([`holders`], [`leader`]).
+//!
 //! Nodes and clients are this process, on one thread, so that the manager has the other cores. The processor time of
 //! both is reported beside the times. Invariant: the figures are of a run without failures. No device was granted twice,
 //! no node was disconnected, and no lease was lost.
@@ -18,18 +20,22 @@
 
 mod clients;
 mod cluster;
+pub(crate) mod failover;
+mod holders;
+mod leader;
 mod report;
 mod viewers;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::manager::{Engine, Manager};
 use crate::process;
-use clients::{Clients, Filled};
-use cluster::Cluster;
+use clients::{Clients, Crowd, Filled, Rate};
+use cluster::{Cluster, Size};
 use report::{Both, Commits, Cpu, Report, Restart, Times};
 use viewers::Viewers;
 
@@ -76,8 +82,29 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn all_stay(&self) -> bool {
-        self.connections >= self.clients
+    fn crowd(&self) -> Crowd {
+        Crowd {
+            clients: self.clients,
+            connections: self.connections,
+            batch: self.batch,
+        }
+    }
+
+    fn size(&self) -> Size {
+        Size {
+            nodes: self.nodes,
+            devices: self.devices,
+            batch: self.batch,
+        }
+    }
+
+    /// Every client requests once.
+    fn requests(&self) -> Rate {
+        Rate {
+            rate: self.rate,
+            hold: Duration::from_millis(self.hold),
+            count: self.clients as usize,
+        }
     }
 
     /// Clients that are connected at a time, as far as they do not stay: at the rate, and with all devices leased.
@@ -102,26 +129,29 @@ impl Options {
             );
             return Err(text.into());
         }
-        if !self.all_stay() && self.at_a_time() > self.connections.into() {
+        if !self.crowd().all_stay() && self.at_a_time() > self.connections.into() {
             let text = format!("{} connections are needed at a time", self.at_a_time());
             return Err(text.into());
         }
-        let connections = self.connections.min(self.clients);
-        let needed = u64::from(self.nodes + connections) + 256;
-        let limit = getrlimit(Resource::Nofile);
-        if limit.maximum.is_some_and(|maximum| maximum < needed) {
-            return Err(format!("{needed} open files are needed: see ulimit -Hn").into());
-        }
-        // The manager inherits the limit.
-        setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: limit.maximum.or(Some(needed)),
-                maximum: limit.maximum,
-            },
-        )?;
-        Ok(())
+        allow_files(self.nodes + self.connections.min(self.clients))
     }
+}
+
+/// Raises the limit of open files, for this number of connections. The manager inherits the limit.
+fn allow_files(connections: u32) -> Result<(), Error> {
+    let needed = u64::from(connections) + 256;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|maximum| maximum < needed) {
+        return Err(format!("{needed} open files are needed: see ulimit -Hn").into());
+    }
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum.or(Some(needed)),
+            maximum: limit.maximum,
+        },
+    )?;
+    Ok(())
 }
 
 /// Runs the experiment and reports. Returns whether all marks were met.
@@ -166,7 +196,8 @@ async fn measure(options: &Options, engine: Engine) -> Result<Report, Error> {
     let mut report = Report::new(options, engine, disk);
     // Over etcd, a manager leads some time after it listens.
     clients::known(manager.address()).await?;
-    let mut cluster = Cluster::start(options, manager.address());
+    let managers: Arc<[String]> = Arc::new([manager.address().to_owned()]);
+    let mut cluster = Cluster::start(options.size(), &managers);
 
     said("nodes join");
     let begun = Instant::now();
@@ -175,7 +206,7 @@ async fn measure(options: &Options, engine: Engine) -> Result<Report, Error> {
     report.with_nodes = process::resident(manager.id());
 
     said("clients connect");
-    let mut clients = Clients::connect(options, manager.address()).await?;
+    let mut clients = Clients::connect(options.crowd(), manager.address()).await?;
 
     let viewers = match manager.dashboard() {
         Some(dashboard) => Some(Viewers::open(options.viewers, dashboard)?),
@@ -185,7 +216,7 @@ async fn measure(options: &Options, engine: Engine) -> Result<Report, Error> {
     said("requests at a rate");
     let (begun, before) = (Instant::now(), cpu(&manager));
     let commits = Commits::of(&manager)?;
-    let timed = clients.at_a_rate(options).await?;
+    let timed = clients.at_a_rate(options.requests()).await?;
     report.seconds = begun.elapsed().as_secs_f64();
     report.rate_commits = Commits::of(&manager)?.since(commits);
     report.cpu = cpu(&manager).since(before);
@@ -199,7 +230,7 @@ async fn measure(options: &Options, engine: Engine) -> Result<Report, Error> {
     cluster.open_sessions();
     let (begun, before) = (Instant::now(), cpu(&manager));
     let commits = Commits::of(&manager)?;
-    let filled = clients.fill(options).await?;
+    let filled = clients.fill().await?;
     let took = begun.elapsed();
     report.fill_commits = Commits::of(&manager)?.since(commits);
     report.fill(took, cpu(&manager).since(before), filled);

@@ -7,17 +7,42 @@ use std::time::Duration;
 
 use tonic::transport::Endpoint;
 
-/// Interval of keep-alive pings during a call, and the time limit for the answer.
-const PING_EVERY: Duration = Duration::from_secs(15);
-const PING_WITHIN: Duration = Duration::from_secs(10);
+/// Keep-alive pings, which are sent during calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// The silence after which a ping is sent.
+    every: Duration,
+    /// The time limit for the answer.
+    within: Duration,
+}
+
+impl KeepAlive {
+    /// For connections to nodes.
+    pub const NODE: KeepAlive = KeepAlive {
+        every: Duration::from_secs(15),
+        within: Duration::from_secs(10),
+    };
+    /// For connections to device managers. A client that waits in the queue may hear nothing for long, and another manager may
+    /// lead meanwhile. So a silent manager is left after as long as nodes leave it.
+    pub const MANAGER: KeepAlive = KeepAlive {
+        every: Duration::from_secs(2),
+        within: Duration::from_secs(3),
+    };
+
+    /// The endpoint with these pings.
+    #[must_use]
+    pub fn of(self, endpoint: Endpoint) -> Endpoint {
+        endpoint
+            .http2_keep_alive_interval(self.every)
+            .keep_alive_timeout(self.within)
+    }
+}
 
 /// An endpoint whose connector supplies the connection. The host name in the URI only fills a header.
 ///
 /// # Panics
 /// Panics if `uri` is not a URI.
 #[must_use]
-pub fn over_connection(uri: &'static str) -> Endpoint {
-    Endpoint::from_static(uri)
-        .http2_keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_WITHIN)
+pub fn over_connection(uri: &'static str, keep_alive: KeepAlive) -> Endpoint {
+    keep_alive.of(Endpoint::from_static(uri))
 }

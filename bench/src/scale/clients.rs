@@ -16,10 +16,11 @@ use causeway_proto::version::WireVersion;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status, Streaming};
+use tonic::transport::Channel;
+use tonic::{Request, Status, Streaming};
 
-use super::{AHEAD, Error, Options, PATIENCE};
+use super::leader::{dial, is_passing};
+use super::{AHEAD, Error, PATIENCE};
 
 /// Interval at which a manager is asked whether it leads.
 const LOOK: Duration = Duration::from_millis(5);
@@ -29,13 +30,42 @@ const USERS: u32 = 1000;
 /// The clients' request, which three of the four models match.
 const REQUEST: &str = "1, TYPE=GPU, GLOBAL_MEM_SIZE>=16GiB";
 /// A request that every model matches.
-const ANY: &str = "1, TYPE=GPU";
+pub(super) const ANY: &str = "1, TYPE=GPU";
 
 /// The largest list of leases.
-const LIST: usize = 64 << 20;
+pub(super) const LIST: usize = 64 << 20;
+
+/// How many clients there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crowd {
+    pub(super) clients: u32,
+    /// Most that are connected at a time.
+    pub(super) connections: u32,
+    /// Number of connections and requests at a time, where no rate is given.
+    pub(super) batch: u32,
+}
+
+impl Crowd {
+    /// Whether all connect first and stay.
+    pub(super) fn all_stay(self) -> bool {
+        self.connections >= self.clients
+    }
+}
+
+/// Requests at a rate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    /// Requests a second.
+    pub(super) rate: u32,
+    /// How long a client keeps its device.
+    pub(super) hold: Duration,
+    /// Number of requests. If there are more requests than clients, clients request again.
+    pub(super) count: usize,
+}
 
 /// All clients.
 pub(super) struct Clients {
+    crowd: Crowd,
     manager: String,
     all: Vec<Client>,
     /// The simultaneous connections.
@@ -70,6 +100,15 @@ pub(super) struct Timed {
     pub(super) late: Vec<f64>,
 }
 
+impl Timed {
+    fn add(&mut self, times: [Duration; 3]) {
+        let [late, lease, release] = times.map(|time| time.as_secs_f64());
+        self.late.push(late);
+        self.leases.push(lease);
+        self.releases.push(release);
+    }
+}
+
 /// The clients with a device, and those that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Filled {
@@ -79,13 +118,13 @@ pub(super) struct Filled {
 
 impl Clients {
     /// Connects the clients that stay, in batches.
-    pub(super) async fn connect(options: &Options, manager: &str) -> Result<Clients, Error> {
-        let batch = Arc::new(Semaphore::new(options.batch as usize));
+    pub(super) async fn connect(crowd: Crowd, manager: &str) -> Result<Clients, Error> {
+        let batch = Arc::new(Semaphore::new(crowd.batch as usize));
         let mut dialling = JoinSet::new();
-        for number in 0..options.clients {
+        for number in 0..crowd.clients {
             let batch = Arc::clone(&batch);
             let mut client = Client::new(manager, number);
-            let stays = options.all_stay();
+            let stays = crowd.all_stay();
             dialling.spawn(async move {
                 if stays {
                     let _permit = batch.acquire_owned().await?;
@@ -94,36 +133,39 @@ impl Clients {
                 Ok::<_, Error>(client)
             });
         }
-        let mut all = Vec::with_capacity(options.clients as usize);
+        let mut all = Vec::with_capacity(crowd.clients as usize);
         while let Some(client) = dialling.join_next().await {
             all.push(client??);
         }
         Ok(Clients {
+            crowd,
             manager: manager.to_owned(),
             all,
-            places: Arc::new(Semaphore::new(options.connections as usize)),
+            places: Arc::new(Semaphore::new(crowd.connections as usize)),
             waiting: JoinSet::new(),
         })
     }
 
-    /// Every client requests once, at the rate, holds its lease and releases it.
-    pub(super) async fn at_a_rate(&mut self, options: &Options) -> Result<Timed, Error> {
-        let gap = Duration::from_secs(1) / options.rate;
-        let hold = Duration::from_millis(options.hold);
+    /// Clients request at the rate, hold their leases and release them.
+    pub(super) async fn at_a_rate(&mut self, rate: Rate) -> Result<Timed, Error> {
+        let gap = Duration::from_secs(1) / rate.rate;
         let mut asked = JoinSet::new();
+        let mut timed = Timed::default();
         let mut due = Instant::now() + AHEAD;
-        for client in &self.all {
+        for client in self.all.iter().cycle().take(rate.count) {
             due += gap;
             sleep_until(due - AHEAD).await;
             let (client, places) = (client.clone(), Arc::clone(&self.places));
-            asked.spawn(async move { client.connected(&places).await?.once(due, hold).await });
+            asked.spawn(async move {
+                let client = client.connected(&places).await?;
+                client.once(due, rate.hold).await
+            });
+            while let Some(times) = asked.try_join_next() {
+                timed.add(times??);
+            }
         }
-        let mut timed = Timed::default();
         while let Some(times) = asked.join_next().await {
-            let [late, lease, release] = times??.map(|time| time.as_secs_f64());
-            timed.late.push(late);
-            timed.leases.push(lease);
-            timed.releases.push(release);
+            timed.add(times??);
         }
         Ok(timed)
     }
@@ -141,8 +183,8 @@ impl Clients {
     }
 
     /// Every client requests, in batches, and waits until it has its device or its place in the queue.
-    pub(super) async fn fill(&mut self, options: &Options) -> Result<Filled, Error> {
-        let batch = Arc::new(Semaphore::new(options.batch as usize));
+    pub(super) async fn fill(&mut self) -> Result<Filled, Error> {
+        let batch = Arc::new(Semaphore::new(self.crowd.batch as usize));
         let mut asked = JoinSet::new();
         for client in &self.all {
             let permit = Arc::clone(&batch).acquire_owned().await?;
@@ -193,13 +235,18 @@ pub(super) async fn known(manager: &str) -> Result<Filled, Error> {
     }
 }
 
-/// Whether a manager stands by, or has closed the connection because it leads from now on.
-fn is_passing(status: &Status) -> bool {
-    status.code() == Code::Unavailable || std::error::Error::source(status).is_some()
+/// The name of a client's user.
+pub(super) fn user(number: u32) -> String {
+    format!("user-{}", number % USERS)
 }
 
-fn user(number: u32) -> String {
-    format!("user-{}", number % USERS)
+/// A call of this user.
+pub(super) fn call_of<T>(user: &str, message: T) -> Result<Request<T>, Status> {
+    let mut request = Request::new(message);
+    let user = user.parse();
+    let user = user.map_err(|_| Status::invalid_argument("a user's name is not ASCII"))?;
+    request.metadata_mut().insert("causeway-user", user);
+    Ok(request)
 }
 
 impl Client {
@@ -212,8 +259,7 @@ impl Client {
     }
 
     async fn dial(&self) -> Result<Channel, Error> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.manager))?;
-        Ok(timeout(PATIENCE, endpoint.connect()).await??)
+        timeout(PATIENCE, dial(&self.manager)).await?
     }
 
     /// A client that stays is connected already. Another one occupies a place while it is connected.
@@ -235,11 +281,7 @@ impl Client {
 
 impl Connected {
     fn call<T>(&self, message: T) -> Result<Request<T>, Status> {
-        let mut request = Request::new(message);
-        let user = self.user.parse();
-        let user = user.map_err(|_| Status::invalid_argument("a user's name is not ASCII"))?;
-        request.metadata_mut().insert("causeway-user", user);
-        Ok(request)
+        call_of(&self.user, message)
     }
 
     /// The first answer, and what may follow.

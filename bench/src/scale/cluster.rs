@@ -1,30 +1,46 @@
 //! Simulated nodes. Each joins over a connection of its own, sends heartbeats at the manager's interval, and
 //! acknowledges at once.
 //!
-//! The wire is real. Invariant: a grant of a device that has another grant is a fault and ends the run. So is a
-//! connection that ends while the manager runs.
+//! The wire is real. Nodes of several managers join the next leader when a connection ends. Invariant: a grant of a device
+//! that has another grant is a fault and ends the run. So is a connection that ends while the only manager runs.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use causeway_proto::control::{Device, InfoAnswer, Inventory, Platform};
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
     FromNode, Grant, GrantAcknowledged, GrantWithdrawn, Heartbeat, Hello, LeaseSessions,
-    RunningLease, ToNode, Withdraw, from_node, to_node,
+    RunningLease, ToNode, Welcome, Withdraw, from_node, to_node,
 };
+use causeway_proto::metadata::hexadecimal;
 use causeway_proto::request::property;
 use causeway_proto::version::WireVersion;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
-use tonic::transport::Endpoint;
+use tonic::{Request, Streaming};
 
-use super::{Error, Options, PATIENCE};
+use super::leader::{Seeker, There};
+use super::{Error, PATIENCE};
+use crate::random::Random;
+
+/// Longest pause before a node looks for the next leader, as of a daemon.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How many nodes there are, of how many devices each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) nodes: u32,
+    pub(super) devices: u32,
+    /// Number of nodes that join at a time.
+    pub(super) batch: u32,
+}
 
 /// All nodes.
 pub(super) struct Cluster {
@@ -34,56 +50,90 @@ pub(super) struct Cluster {
 }
 
 struct Shared {
-    endpoint: String,
+    managers: Arc<[String]>,
     devices: u32,
-    /// Number of starts and ends of the manager; odd while it does not run.
+    /// Number of starts and ends of the only manager; odd while it does not run.
     life: watch::Sender<u32>,
-    /// Number of nodes that the manager has accepted.
-    there: watch::Sender<usize>,
+    /// The nodes that the leader has accepted.
+    there: watch::Sender<There>,
     joining: Semaphore,
     sessions: AtomicBool,
+    /// The leases that nodes serve.
+    served: Mutex<BTreeSet<Vec<u8>>>,
+}
+
+impl Shared {
+    fn served(&self) -> std::sync::MutexGuard<'_, BTreeSet<Vec<u8>>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Cluster {
     /// Lets the nodes join.
-    pub(super) fn start(options: &Options, manager: &str) -> Cluster {
+    pub(super) fn start(size: Size, managers: &Arc<[String]>) -> Cluster {
         let shared = Arc::new(Shared {
-            endpoint: format!("http://{manager}"),
-            devices: options.devices,
+            managers: Arc::clone(managers),
+            devices: size.devices,
             life: watch::channel(0).0,
-            there: watch::channel(0).0,
-            joining: Semaphore::new(options.batch as usize),
+            there: watch::channel(There::default()).0,
+            joining: Semaphore::new(size.batch as usize),
             sessions: AtomicBool::new(false),
+            served: Mutex::default(),
         });
         let mut nodes = JoinSet::new();
-        for number in 0..options.nodes {
-            let node = Node {
-                number,
-                phase: f64::from(number) / f64::from(options.nodes),
-                shared: Arc::clone(&shared),
-                served: vec![None; options.devices as usize],
-            };
-            nodes.spawn(node.live());
+        for number in 0..size.nodes {
+            let phase = f64::from(number) / f64::from(size.nodes);
+            nodes.spawn(Node::new(number, phase, &shared).live());
         }
         Cluster {
             shared,
-            count: options.nodes as usize,
+            count: size.nodes as usize,
             nodes,
         }
     }
 
     /// Waits until every node is accepted.
     pub(super) async fn all_are_there(&mut self) -> Result<(), Error> {
-        self.see("join", |there, count| there == count).await
+        self.see("join", |there, count| there.count == count).await
+    }
+
+    /// Waits until a node is with the leader of a later term.
+    pub(super) async fn one_is_after(&self, term: u64) -> Result<(), Error> {
+        self.after(term, 1).await
+    }
+
+    /// Waits until all nodes are with the leader of a later term.
+    pub(super) async fn all_are_after(&self, term: u64) -> Result<(), Error> {
+        self.after(term, self.count).await
+    }
+
+    async fn after(&self, term: u64, count: usize) -> Result<(), Error> {
+        let mut there = self.shared.there.subscribe();
+        let is_so = |now: &There| now.term > term && now.count >= count;
+        let seen = timeout(PATIENCE, there.wait_for(is_so)).await;
+        match seen {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let now = *self.shared.there.borrow();
+                Err(format!("not all nodes have left term {term}: {now:?}").into())
+            }
+        }
+    }
+
+    /// The leases that nodes serve.
+    pub(super) fn served(&self) -> BTreeSet<Vec<u8>> {
+        self.shared.served().clone()
     }
 
     /// Waits until no node is accepted.
     pub(super) async fn all_are_gone(&mut self) -> Result<(), Error> {
-        self.see("notice that the manager is gone", |there, _| there == 0)
-            .await
+        self.see("notice that the manager is gone", |there, _| {
+            there.count == 0
+        })
+        .await
     }
 
-    async fn see(&mut self, what: &str, is_so: fn(usize, usize) -> bool) -> Result<(), Error> {
+    async fn see(&mut self, what: &str, is_so: fn(There, usize) -> bool) -> Result<(), Error> {
         let mut there = self.shared.there.subscribe();
         let count = self.count;
         let seen = timeout(PATIENCE, there.wait_for(|now| is_so(*now, count)));
@@ -125,6 +175,8 @@ struct Node {
     /// The offset of a node's heartbeats within the interval, so that they do not come at once.
     phase: f64,
     shared: Arc<Shared>,
+    seeker: Seeker,
+    random: Random,
     /// The grant that each device serves.
     served: Vec<Option<Served>>,
 }
@@ -135,7 +187,32 @@ struct Served {
     epoch: u64,
 }
 
+/// How a connection to a manager ends.
+enum Ended {
+    /// The connection broke, or the manager is not believed.
+    Parted(Error),
+    /// The manager has granted something impossible.
+    Fault(Error),
+}
+
+impl<E: Into<Error>> From<E> for Ended {
+    fn from(error: E) -> Ended {
+        Ended::Parted(error.into())
+    }
+}
+
 impl Node {
+    fn new(number: u32, phase: f64, shared: &Arc<Shared>) -> Node {
+        Node {
+            number,
+            phase,
+            shared: Arc::clone(shared),
+            seeker: Seeker::of_node(&shared.managers, hexadecimal(uuid(number))),
+            random: Random::new(number.into()),
+            served: vec![None; shared.devices as usize],
+        }
+    }
+
     /// Runs until there is a fault, and returns it.
     async fn live(mut self) -> String {
         let name = format!("node-{}", self.number);
@@ -144,35 +221,42 @@ impl Node {
             let Ok(life) = lives.wait_for(|life| life % 2 == 0).await.map(|life| *life) else {
                 return format!("{name}: the run is over");
             };
-            let ended = self.joined().await;
-            if *lives.borrow() == life {
-                let why = ended
-                    .err()
-                    .map_or("it was closed".to_owned(), |e| e.to_string());
-                return format!("{name}: its connection ended: {why}");
+            match self.joined().await {
+                Err(Ended::Fault(fault)) => return format!("{name}: {fault}"),
+                Err(Ended::Parted(_)) if self.seeker.has_several() => {
+                    let spread = 0.5 + self.random.unit() / 2.0;
+                    sleep(PAUSE.mul_f64(spread)).await;
+                }
+                Err(Ended::Parted(why)) if *lives.borrow() == life => {
+                    return format!("{name}: its connection ended: {why}");
+                }
+                Err(Ended::Parted(_)) => {}
             }
         }
     }
 
     /// Serves one connection to its end.
-    async fn joined(&mut self) -> Result<(), Error> {
+    async fn joined(&mut self) -> Result<Infallible, Ended> {
         let shared = Arc::clone(&self.shared);
         let permit = shared.joining.acquire().await?;
-        let endpoint = Endpoint::from_shared(shared.endpoint.clone())?;
-        let mut client = NodesClient::new(endpoint.connect().await?);
+        let mut client = NodesClient::new(self.seeker.find().await?);
         let (send, words) = mpsc::channel(64);
         send.send(self.hello()).await?;
-        let mut words = client.join(ReceiverStream::new(words)).await?.into_inner();
-        let Some(to_node::Message::Welcome(welcome)) =
-            words.message().await?.and_then(|word| word.message)
-        else {
-            return Err("it was not welcomed".into());
+        let mut request = Request::new(ReceiverStream::new(words));
+        self.seeker.tell(request.metadata_mut());
+        let joined = async {
+            let mut words = client.join(request).await?.into_inner();
+            match words.message().await?.and_then(|word| word.message) {
+                Some(to_node::Message::Welcome(welcome)) => Ok::<_, Error>((words, welcome)),
+                _ => Err("it was not welcomed".into()),
+            }
         };
+        let (words, welcome) = timeout(PATIENCE, joined).await??;
+        self.seeker.welcomed(welcome.term, &welcome.cluster_id)?;
         drop(permit);
-        shared.there.send_modify(|there| *there += 1);
-        let interval = Duration::from_millis(welcome.heartbeat_interval_ms.into());
-        let ended = self.serve(words, send, interval).await;
-        shared.there.send_modify(|there| *there -= 1);
+        shared.there.send_modify(|there| there.came(welcome.term));
+        let ended = self.serve(words, send, &welcome).await;
+        shared.there.send_modify(|there| there.left(welcome.term));
         ended
     }
 
@@ -180,28 +264,34 @@ impl Node {
         &mut self,
         mut words: Streaming<ToNode>,
         send: mpsc::Sender<FromNode>,
-        interval: Duration,
-    ) -> Result<(), Error> {
+        welcome: &Welcome,
+    ) -> Result<Infallible, Ended> {
+        let interval = Duration::from_millis(welcome.heartbeat_interval_ms.into());
+        let limit = Duration::from_millis(welcome.heartbeat_limit_ms.into());
         let mut beats = interval_at(Instant::now() + interval.mul_f64(self.phase), interval);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut number = 0;
+        let mut silent_at = Instant::now() + limit;
         loop {
             tokio::select! {
                 word = words.message() => match word?.and_then(|word| word.message) {
                     Some(to_node::Message::Grant(grant)) => {
-                        for answer in self.grant(&grant)? {
+                        for answer in self.grant(&grant).map_err(Ended::Fault)? {
                             send.send(answer).await?;
                         }
                     }
                     Some(to_node::Message::Withdraw(word)) => send.send(self.withdraw(&word)).await?,
+                    Some(to_node::Message::Alive(_)) => silent_at = Instant::now() + limit,
                     Some(_) => {}
-                    None => return Ok(()),
+                    None => return Err("it was closed".into()),
                 },
                 _ = beats.tick() => {
                     number += 1;
                     let beat = Heartbeat { number, ..Heartbeat::default() };
                     send.send(from_node(from_node::Message::Heartbeat(beat))).await?;
                 }
+                // The only manager may be slow under the load that is to be measured.
+                () = sleep_until(silent_at), if self.seeker.has_several() => return Err("the manager is silent".into()),
             }
         }
     }
@@ -220,6 +310,7 @@ impl Node {
             }
             *place = Some(ours.clone());
         }
+        self.shared.served().insert(ours.lease);
         let (lease_id, epoch) = (grant.lease_id.clone(), grant.epoch);
         let mut answers = vec![from_node(from_node::Message::Acknowledged(
             GrantAcknowledged {
@@ -240,8 +331,8 @@ impl Node {
     fn withdraw(&mut self, word: &Withdraw) -> FromNode {
         for place in &mut self.served {
             let is_it = |of: &Served| of.lease == *word.lease_id && of.epoch <= word.epoch;
-            if place.as_ref().is_some_and(is_it) {
-                *place = None;
+            if place.take_if(|of| is_it(of)).is_some() {
+                self.shared.served().remove(&*word.lease_id);
             }
         }
         from_node(from_node::Message::Withdrawn(GrantWithdrawn {
@@ -262,13 +353,13 @@ impl Node {
                 });
             }
         }
-        let mut uuid = [0; 16];
-        uuid[..4].copy_from_slice(&self.number.to_be_bytes());
+        let highest = self.seeker.highest();
+        let cluster = highest.cluster().map(|cluster| cluster.0.to_vec());
         let devices = (0..self.shared.devices).map(|device| self.device(device));
         let [_, a, b, c] = self.number.to_be_bytes();
         from_node(from_node::Message::Hello(Hello {
             wire_version: WireVersion::CURRENT.number().into(),
-            node_uuid: uuid.to_vec().into(),
+            node_uuid: uuid(self.number).to_vec().into(),
             name: format!("node-{}", self.number),
             addresses: vec![format!("10.{a}.{b}.{c}:7079")],
             inventory: Some(Inventory {
@@ -279,6 +370,8 @@ impl Node {
                 ..Inventory::default()
             }),
             leases: running,
+            term: highest.term().0,
+            cluster_id: cluster.unwrap_or_default().into(),
             ..Hello::default()
         }))
     }
@@ -292,8 +385,7 @@ impl Node {
             status: 0,
         };
         let number = |name, value: u64| answer(name, value.to_le_bytes().to_vec());
-        let mut uuid = [0; 16];
-        uuid[..4].copy_from_slice(&self.number.to_be_bytes());
+        let mut uuid = uuid(self.number);
         uuid[4..8].copy_from_slice(&device.to_be_bytes());
         let extensions = "cl_khr_an_extension_with_a_long_name ".repeat(30);
         let mut info = vec![
@@ -310,6 +402,13 @@ impl Node {
             ..Device::default()
         }
     }
+}
+
+/// The uuid of a node.
+fn uuid(number: u32) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid[..4].copy_from_slice(&number.to_be_bytes());
+    uuid
 }
 
 /// `CL_DEVICE_EXTENSIONS`.

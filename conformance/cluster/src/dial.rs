@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use causeway_proto::endpoint::over_connection;
+use causeway_proto::endpoint::{KeepAlive, over_connection};
 use causeway_security::{ClientTls, secure};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -30,7 +30,7 @@ pub(crate) async fn dial(address: SocketAddr, tls: &ClientTls) -> Result<Channel
         let gone = || std::io::Error::from(std::io::ErrorKind::NotConnected);
         std::future::ready(stream.ok_or_else(gone))
     });
-    over_connection("http://manager")
+    over_connection("http://manager", KeepAlive::MANAGER)
         .connect_with_connector(connector)
         .await
         .map_err(|error| no(&error))

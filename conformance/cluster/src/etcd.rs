@@ -1,4 +1,4 @@
-//! Members of etcd on loopback, without TLS, for managers on this machine.
+//! Members of etcd without TLS, on loopback or on emulated hosts, for managers of this machine.
 //!
 //! The package's own service is not touched. Invariant: dropped members have ended.
 
@@ -23,6 +23,34 @@ impl Etcd {
     pub fn start(folder: &Path, count: usize) -> Result<Etcd, Error> {
         let urls = urls(2 * count)?;
         let (urls, peers) = urls.split_at(count);
+        Etcd::start_with(folder, urls, peers, |_, command| command.spawn())
+    }
+
+    /// As [`Etcd::start`], with a member at each of these addresses, on the usual ports. `spawn` starts a member's command on
+    /// the host that has the address of this number.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if `spawn` fails, or a file is not available.
+    pub fn start_at(
+        folder: &Path,
+        addresses: &[Ipv4Addr],
+        spawn: impl FnMut(usize, &mut Command) -> std::io::Result<Child>,
+    ) -> Result<Etcd, Error> {
+        let urls = |port| {
+            addresses
+                .iter()
+                .map(move |of| format!("http://{of}:{port}"))
+        };
+        let (urls, peers): (Vec<_>, Vec<_>) = (urls(2379).collect(), urls(2380).collect());
+        Etcd::start_with(folder, &urls, &peers, spawn)
+    }
+
+    fn start_with(
+        folder: &Path,
+        urls: &[String],
+        peers: &[String],
+        mut spawn: impl FnMut(usize, &mut Command) -> std::io::Result<Child>,
+    ) -> Result<Etcd, Error> {
         let all = peers.iter().enumerate();
         let all: Vec<String> = all.map(|(at, peer)| format!("m{at}={peer}")).collect();
         let mut etcd = Etcd {
@@ -43,15 +71,18 @@ impl Etcd {
                 ("listen-peer-urls", peer.clone()),
                 ("initial-advertise-peer-urls", peer.clone()),
                 ("initial-cluster", all.join(",")),
+                // As devmgr/README.md says: else a member that comes back takes the lead from its leader.
+                ("pre-vote", "true".to_owned()),
                 ("logger", "zap".to_owned()),
                 ("log-level", "error".to_owned()),
             ];
-            let child = Command::new("etcd")
+            let mut command = Command::new("etcd");
+            command
                 .args(pairs.map(|(name, value)| format!("--{name}={value}")))
                 .stdin(Stdio::null())
                 .stdout(log.try_clone().map_err(io("cannot write etcd's log"))?)
-                .stderr(log)
-                .spawn();
+                .stderr(log);
+            let child = spawn(at, &mut command);
             let child = child.map_err(io("cannot run etcd (Debian: etcd-server)"))?;
             etcd.members.push(child);
         }

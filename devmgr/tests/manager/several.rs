@@ -1,8 +1,9 @@
 //! Several managers over one etcd, with TLS: the leader is killed, told to stop, deposed, and left without
 //! etcd. Leases, places and the cluster's id stay.
 
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use causeway_cutter::{Forwarder, Target};
@@ -387,6 +388,51 @@ async fn a_leader_that_was_stopped_for_a_while_does_nothing_first() {
     );
     let (_, after) = several.leader().await;
     assert!(after.term > before.term);
+}
+
+/// A client that waits hears nothing for long, so the connection itself must tell that its manager is silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_waits_leaves_a_leader_that_is_silent() {
+    let Some(several) = Several::start(1, 2).await else {
+        return;
+    };
+    let (first, _) = several.leader().await;
+    let _node = FakeNode::start_at_any(&several.addresses(), 1, 1);
+    let mut ann = several.user(first, "ann").await;
+    ann.see_nodes(1).await;
+    let granted = ann.granted(request("1")).await;
+    let addresses: Vec<String> = several
+        .addresses()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let mut bob = Command::new(env!("CARGO_BIN_EXE_causeway"))
+        .args(["--manager", &addresses.join(","), "run", "--wait", "--json"])
+        .args(["--request", "1", "--", "true"])
+        .env("CAUSEWAY_CONFIG", "/dev/null")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(bob.stderr.take().unwrap()).lines();
+    let mut until = |event: &str| {
+        let mut lines = told.by_ref().map_while(Result::ok);
+        let event = format!("\"event\":\"{event}\"");
+        assert!(lines.any(|line| line.replace(' ', "").contains(&event)));
+    };
+    until("waiting");
+    signal(&several.managers[first], "STOP");
+    let silent = Instant::now();
+    until("away");
+    // Nodes leave a silent manager after 5 s. On a busy machine that may take longer, and gRPC's usual pings 25 s.
+    assert!(silent.elapsed() < Duration::from_secs(20));
+    until("waiting");
+    // The simulated node does not leave a silent manager.
+    signal(&several.managers[first], "CONT");
+    let mut ann = several.user(1 - first, "ann").await;
+    ann.see_nodes(1).await;
+    ann.release(&granted.lease_id).await.unwrap();
+    until("granted");
+    assert!(bob.wait().unwrap().success());
 }
 
 /// The nodes of the leader are cut off from it, and reach one standby. That one leads next. Then its nodes are cut off.

@@ -63,6 +63,31 @@ impl Renewal {
     }
 }
 
+/// The pauses of a client that waits for devices and loses its manager: within [`RETRY`], each twice the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses(RETRY.0)
+    }
+}
+
+impl Pauses {
+    /// The pause before the next attempt.
+    pub fn next_pause(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = (pause * 2).min(RETRY.1);
+        pause
+    }
+
+    /// Begins anew, because a manager has the request. Otherwise a client that waits through many changes of the leader
+    /// would come back later each time.
+    pub fn heard(&mut self) {
+        *self = Pauses::default();
+    }
+}
+
 /// The nodes whose devices a lease has lost, as far as its holder knows.
 #[derive(Debug, Default)]
 pub struct Losses(BTreeSet<Bytes>);
@@ -119,6 +144,16 @@ mod tests {
         assert!(renewal.hurry(now + 2 * SECOND));
         assert_eq!(renewal.at(), now + 2 * SECOND);
         assert!(!Renewal::new(now, SECOND).hurry(now + SECOND), "it is due");
+    }
+
+    #[test]
+    fn pauses_grow_until_a_manager_has_the_request() {
+        let mut pauses = Pauses::default();
+        let first: Vec<Duration> = (0..8).map(|_| pauses.next_pause()).collect();
+        assert_eq!(first[..2], [RETRY.0, RETRY.0 * 2]);
+        assert_eq!(first[6..], [RETRY.1; 2]);
+        pauses.heard();
+        assert_eq!(pauses.next_pause(), RETRY.0);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use causeway_proto::control::{
     GetStatusRequest, Inventory, Link, MeasureLinkReply, MeasureLinkRequest, NodeStatus,
     OpenSessionReply, OpenSessionRequest,
 };
-use causeway_proto::endpoint::over_connection;
+use causeway_proto::endpoint::{KeepAlive, over_connection};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
 use causeway_proto::version::{self, WireVersion};
@@ -102,6 +102,7 @@ impl Reached {
         server: &ServerSettings,
         connect_within: Duration,
         attempt: usize,
+        keep_alive: KeepAlive,
     ) -> Result<Reached, WireError> {
         let credentials = Credentials::load(server)?;
         let Connected {
@@ -115,11 +116,11 @@ impl Reached {
         let is_secured = handshake.is_some();
         let ended = Ended::default();
         let channel = match handshake {
-            None => channel_over(TokioIo::new(ended.of(stream))).await,
+            None => channel_over(TokioIo::new(ended.of(stream)), keep_alive).await,
             Some(handshake) => {
                 let secured = secure(handshake, stream, &[]).await;
                 let secured = secured.map_err(|error| not_secured(address, &error))?;
-                channel_over(TokioIo::new(ended.of(secured))).await
+                channel_over(TokioIo::new(ended.of(secured)), keep_alive).await
             }
         };
         let caller = Caller {
@@ -201,7 +202,7 @@ impl Supervisor {
         connect_within: Duration,
         attempt: usize,
     ) -> Result<Supervisor, WireError> {
-        let reached = Reached::at(server, connect_within, attempt).await?;
+        let reached = Reached::at(server, connect_within, attempt, KeepAlive::NODE).await?;
         let client = NodeClient::new(reached.channel).max_decoding_message_size(INVENTORY_LIMIT);
         Ok(Supervisor {
             client,
@@ -420,12 +421,15 @@ impl Caller {
 }
 
 /// Opens HTTP/2 over a connected stream.
-pub(super) async fn channel_over<S>(stream: TokioIo<S>) -> Result<Channel, tonic::transport::Error>
+pub(super) async fn channel_over<S>(
+    stream: TokioIo<S>,
+    keep_alive: KeepAlive,
+) -> Result<Channel, tonic::transport::Error>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let once = Mutex::new(Some(stream));
-    over_connection("http://causeway.node")
+    over_connection("http://causeway.node", keep_alive)
         .connect_with_connector(tower::service_fn(move |_| {
             // A second call is an attempt to reconnect, which this channel does not do.
             let stream = once.lock().ok().and_then(|mut once| once.take());

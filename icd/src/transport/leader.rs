@@ -10,7 +10,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_managers::{Disbelieved, Finder, HighestTerm, NotLeader, Patience, Refusal, probe};
+use causeway_managers::probe::{self, Probed};
+use causeway_managers::{Disbelieved, Finder, HighestTerm, Kept, NotLeader, Patience, Refusal};
 use causeway_proto::MANAGER_PORT;
 use causeway_proto::manager::GetManagerRequest;
 use causeway_proto::status::{TlsFault, WireError};
@@ -234,6 +235,7 @@ struct Search<'a> {
     manager: &'a ServerSettings,
     cluster: Cluster,
     finder: Finder<WireError>,
+    kept: Kept<Conversation>,
 }
 
 impl<'a> Search<'a> {
@@ -246,14 +248,16 @@ impl<'a> Search<'a> {
                 cluster.leader().filter(|leader| *leader < count),
                 Patience::WhileAnswered,
             ),
+            kept: Kept::new(count),
             manager,
             cluster,
         }
     }
 
     async fn find(&mut self) -> Result<(usize, Conversation), WireError> {
-        let (manager, cluster) = (self.manager, &self.cluster);
-        let found = self.finder.find(|number| probed(manager, cluster, number));
+        let (manager, cluster, kept) = (self.manager, &self.cluster, &self.kept);
+        let ask = |number| probed(manager, cluster, number, kept);
+        let found = self.finder.find(ask);
         match found.await {
             Some((number, conversation)) => {
                 self.cluster.leads(number);
@@ -306,11 +310,12 @@ fn reason(error: &WireError) -> String {
     }
 }
 
-/// Connects to one manager, and asks whether it leads.
+/// Asks one manager whether it leads, over the kept connection or a new one.
 async fn probed(
     manager: &ServerSettings,
     cluster: &Cluster,
     number: usize,
+    kept: &Kept<Conversation>,
 ) -> Result<Conversation, NotLeader<WireError>> {
     let address = manager.addresses().nth(number).unwrap_or(&manager.address);
     let server = ServerSettings {
@@ -319,21 +324,18 @@ async fn probed(
         ..manager.clone()
     };
     let probing = async {
+        if let Some(conversation) = kept.take(number) {
+            match leads(&conversation, cluster).await {
+                // The manager may lead by now, and has closed the connections of its time as a standby.
+                Err(Probed::Broken(_)) => {}
+                led => return judged(manager, number, (conversation, led), kept),
+            }
+        }
         let connect = |_| Conversation::once(&server, cluster, PROBE_WITHIN);
         let conversation = retry::persistently(connect).await;
         let conversation = conversation.map_err(failed)?;
-        let request = conversation.request(GetManagerRequest {});
-        let hear = |metadata: &MetadataMap, stands_by| cluster.hear(metadata, stands_by);
-        match probe::leads(conversation.channel(), request, hear).await {
-            Ok(()) => Ok(conversation),
-            Err(probed) => Err(probed.not_leader(
-                |named| number_of(manager, named),
-                |probed| match probed {
-                    probe::Probed::Broken(status) => conversation.explain(&status),
-                    probed => conversation.leads_not(probed.to_string()),
-                },
-            )),
-        }
+        let led = leads(&conversation, cluster).await;
+        judged(manager, number, (conversation, led), kept)
     };
     match tokio::time::timeout(PROBE_WITHIN, probing).await {
         Ok(probed) => probed,
@@ -342,6 +344,37 @@ async fn probed(
             reason: format!("no answer within {} s", PROBE_WITHIN.as_secs()),
         })),
     }
+}
+
+/// Asks over a connection whether its manager leads.
+async fn leads(conversation: &Conversation, cluster: &Cluster) -> Result<(), Probed> {
+    let request = conversation.request(GetManagerRequest {});
+    let hear = |metadata: &MetadataMap, stands_by| cluster.hear(metadata, stands_by);
+    probe::leads(conversation.channel(), request, hear).await
+}
+
+/// The outcome of the question. The connection to a standby is kept.
+fn judged(
+    manager: &ServerSettings,
+    number: usize,
+    (conversation, led): (Conversation, Result<(), Probed>),
+    kept: &Kept<Conversation>,
+) -> Result<Conversation, NotLeader<WireError>> {
+    let Err(probed) = led else {
+        return Ok(conversation);
+    };
+    let stands_by = matches!(probed, Probed::NotLeading(_));
+    let not = probed.not_leader(
+        |named| number_of(manager, named),
+        |probed| match probed {
+            Probed::Broken(status) => conversation.explain(&status),
+            probed => conversation.leads_not(probed.to_string()),
+        },
+    );
+    if stands_by {
+        kept.put(number, conversation);
+    }
+    Err(not)
 }
 
 fn failed(reason: WireError) -> NotLeader<WireError> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway_managers::highest::leader_of;
 use causeway_managers::probe::{self, Probed};
+use causeway_proto::endpoint::KeepAlive;
 use causeway_proto::manager::leases_client::LeasesClient;
 use causeway_proto::manager::{
     ConfirmReservation, Granted, ReleaseLease, RenewLease, RequestDevices, progress,
@@ -183,7 +184,7 @@ impl Conversation {
         cluster: &Cluster,
         connect_within: Duration,
     ) -> Result<Conversation, WireError> {
-        let reached = Reached::at(manager, connect_within, 0).await?;
+        let reached = Reached::at(manager, connect_within, 0, KeepAlive::MANAGER).await?;
         Ok(Conversation {
             channel: reached.channel,
             credentials: reached.credentials,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use causeway_discovery::{Found, Role};
 use causeway_managers::sought;
+use causeway_proto::endpoint::KeepAlive;
 use causeway_proto::metadata::ClusterId;
 use causeway_proto::status::WireError;
 use parking_lot::Mutex;
@@ -122,7 +123,7 @@ fn without_token(address: &Address, manager: &ServerSettings) -> ServerSettings 
 }
 
 async fn cluster_at(server: ServerSettings) -> Result<Option<ClusterId>, String> {
-    let reached = Reached::at(&server, ASKED_WITHIN, 0).await;
+    let reached = Reached::at(&server, ASKED_WITHIN, 0, KeepAlive::MANAGER).await;
     let reached = reached.map_err(|error| match error {
         WireError::Unreachable { reason, .. } => reason,
         error => error.to_string(),

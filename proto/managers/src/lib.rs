@@ -5,6 +5,7 @@
 //! - [`search`]: which manager is asked next, and when; pure;
 //! - [`probe`]: asks one manager over a connection whether it leads;
 //! - [`find`]: runs a search over probes;
+//! - [`kept`]: connections to standbys, to ask them again;
 //! - [`sought`]: which announced addresses lead to the manager of a name.
 //!
 //! This crate opens no connection and knows no configuration: the caller says how each manager is reached.
@@ -14,10 +15,12 @@
 
 pub mod find;
 pub mod highest;
+pub mod kept;
 pub mod probe;
 pub mod search;
 pub mod sought;
 
 pub use find::{Finder, NotLeader, Patience};
 pub use highest::{Disbelieved, HighestTerm};
+pub use kept::Kept;
 pub use search::{Refusal, Search};

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use causeway_proto::endpoint::over_connection;
+use causeway_proto::endpoint::{KeepAlive, over_connection};
 use causeway_proto::status::TlsFault;
 use causeway_security::{ClientTls, NotSecured, Token, secure};
 use hyper_util::rt::TokioIo;
@@ -95,7 +95,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let once = Mutex::new(Some(TokioIo::new(stream)));
-    let endpoint = over_connection("http://causeway.manager");
+    let endpoint = over_connection("http://causeway.manager", KeepAlive::MANAGER);
     let connector = tower::service_fn(move |_| {
         // tonic calls the connector again to reconnect. This channel never reconnects: a new link opens a
         // connection of its own.

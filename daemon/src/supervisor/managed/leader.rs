@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use causeway_managers::probe;
-use causeway_managers::{Disbelieved, Finder, NotLeader, Patience, Refusal};
+use causeway_managers::{Disbelieved, Finder, Kept, NotLeader, Patience, Refusal};
 use causeway_proto::manager::GetManagerRequest;
 use causeway_proto::metadata;
 use parking_lot::Mutex;
@@ -46,6 +46,7 @@ pub(super) struct Search<'a> {
     finder: Finder<String>,
     said: Mutex<Vec<Option<Said>>>,
     outcomes: Mutex<Vec<Option<Outcome>>>,
+    kept: Kept<Channel>,
     /// The next pause before the manager is looked for again.
     pause: Duration,
 }
@@ -119,6 +120,7 @@ impl<'a> Search<'a> {
             finder: Finder::new(count, leader.filter(|leader| *leader < count), patience),
             said: Mutex::new((0..count).map(|_| None).collect()),
             outcomes: Mutex::new(vec![None; count]),
+            kept: Kept::new(count),
             pause: AGAIN_AFTER.0,
         }
     }
@@ -135,9 +137,9 @@ impl<'a> Search<'a> {
                 self.look().await;
             }
             let (managed, addresses) = (self.managed, &self.addresses);
-            let (said, outcomes) = (&self.said, &self.outcomes);
+            let (said, outcomes, kept) = (&self.said, &self.outcomes, &self.kept);
             let ask = |number: usize| async move {
-                let reached = reach(managed, addresses, number, outcomes).await;
+                let reached = reach(managed, addresses, number, (outcomes, kept)).await;
                 outcomes.lock()[number] = Some(match &reached {
                     Ok(_) => Outcome::Leading,
                     Err(parted) => Outcome::of(parted, addresses),
@@ -149,6 +151,8 @@ impl<'a> Search<'a> {
                 })
             };
             if let Some(leader) = self.finder.find(ask).await {
+                // A standby need not serve a node that has a leader.
+                self.kept = Kept::new(self.addresses.len());
                 return leader;
             }
             if managed.0.settings.sought.is_some() {
@@ -228,19 +232,44 @@ async fn look(managed: &Managed, processes: &Processes) -> Vec<ManagerAddress> {
     }
 }
 
-/// Connects to a manager. Asks whether it leads, unless it is the only one and has not named another leader. The question
-/// names this node if it misses the leader.
+/// Connects to a manager, or takes the connection that was kept since it stood by. Asks whether it leads, unless it is the
+/// only one and has not named another leader.
 async fn reach(
     managed: &Managed,
     addresses: &[ManagerAddress],
     number: usize,
-    outcomes: &Mutex<Vec<Option<Outcome>>>,
+    (outcomes, kept): (&Mutex<Vec<Option<Outcome>>>, &Kept<Channel>),
 ) -> Result<Channel, Parted> {
     let settings = &managed.0.settings;
+    if let Some(channel) = kept.take(number) {
+        match leads(managed, &channel, outcomes).await {
+            Ok(()) => return Ok(channel),
+            Err(Parted::NotLeading(status)) => {
+                kept.put(number, channel);
+                return Err(Parted::NotLeading(status));
+            }
+            // The manager may lead by now, and has closed the connections of its time as a standby.
+            Err(_) => {}
+        }
+    }
     let channel = dial::dial(&addresses[number], settings.tls.as_ref()).await?;
     if addresses.len() == 1 && outcomes.lock()[number] != Some(Outcome::LeaderElsewhere) {
         return Ok(channel);
     }
+    let leads = leads(managed, &channel, outcomes).await;
+    if let Err(Parted::NotLeading(_)) = leads {
+        kept.put(number, channel.clone());
+    }
+    leads.map(|()| channel)
+}
+
+/// Asks a manager whether it leads. The question names this node if it misses the leader.
+async fn leads(
+    managed: &Managed,
+    channel: &Channel,
+    outcomes: &Mutex<Vec<Option<Outcome>>>,
+) -> Result<(), Parted> {
+    let settings = &managed.0.settings;
     let mut request = tonic::Request::new(GetManagerRequest {});
     dial::authorize(&mut request, settings.token.as_ref());
     managed.highest().tell(request.metadata_mut());
@@ -252,8 +281,7 @@ async fn reach(
     let hear = |metadata: &_, stands_by| managed.hear(metadata, stands_by);
     let leads = probe::leads(channel.clone(), request, hear);
     let leads = tokio::time::timeout(PROBE_WITHIN, leads).await;
-    leads.map_err(|_| Parted::Silent)??;
-    Ok(channel)
+    Ok(leads.map_err(|_| Parted::Silent)??)
 }
 
 /// What the search makes of a manager that the node could not join.

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use causeway::lease::renewal::{Losses, RETRY, Renewal};
+use causeway::lease::renewal::{Losses, Pauses, RETRY, Renewal};
 use causeway_proto::manager::{
     self as pb, Granted, LeaseMove, Progress as ProgressMessage, ReleaseLease, RenewLease,
     RequestDevices, progress,
@@ -38,6 +38,7 @@ pub(crate) struct LeaseGuard<'a> {
     connection: Option<Connection>,
     news: Option<Streaming<ProgressMessage>>,
     renewal: Renewal,
+    pauses: Pauses,
     losses: Losses,
     // Number of the lease's moves that are known.
     moves: usize,
@@ -60,6 +61,7 @@ impl<'a> LeaseGuard<'a> {
             connection: None,
             news: None,
             renewal: Renewal::new(Instant::now(), Duration::ZERO),
+            pauses: Pauses::default(),
             losses: Losses::default(),
             moves: 0,
         }
@@ -83,7 +85,6 @@ impl<'a> LeaseGuard<'a> {
         request.follow = true;
         let mut is_known = false;
         let began = Instant::now();
-        let mut pause = RETRY.0;
         loop {
             let asked = Instant::now();
             let has_successor;
@@ -134,8 +135,7 @@ impl<'a> LeaseGuard<'a> {
                         session: None,
                         reason: failure.to_string(),
                     });
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY.1);
+                    tokio::time::sleep(self.pauses.next_pause()).await;
                 }
             }
         }
@@ -194,13 +194,16 @@ impl<'a> LeaseGuard<'a> {
                 return Err(Status::unavailable("the device manager closed the stream"));
             };
             match word.step {
-                Some(progress::Step::Position(position)) => progress.say(Step::Waiting {
-                    request: request.request.clone(),
-                    position: position.position,
-                    waiting: position.waiting,
-                    lack: Some(position.lack).filter(|lack| !lack.is_empty()),
-                    why: Some(position.why).filter(|why| !why.is_empty()),
-                }),
+                Some(progress::Step::Position(position)) => {
+                    self.pauses.heard();
+                    progress.say(Step::Waiting {
+                        request: request.request.clone(),
+                        position: position.position,
+                        waiting: position.waiting,
+                        lack: Some(position.lack).filter(|lack| !lack.is_empty()),
+                        why: Some(position.why).filter(|why| !why.is_empty()),
+                    });
+                }
                 Some(progress::Step::Granted(granted)) => {
                     // The stream stays open, because it reports the end of the lease.
                     self.news = Some(news);

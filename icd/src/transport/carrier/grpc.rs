@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes};
+use causeway_proto::endpoint::KeepAlive;
 use causeway_proto::frame::PREFIX;
 use causeway_proto::limits::MAX_BATCH;
 use hyper_util::rt::TokioIo;
@@ -240,12 +241,12 @@ async fn open_stream(incoming: Incoming) -> Result<Streaming<Bytes>, Status> {
     let channel = match incoming.tls {
         None => {
             let stream = Flushes::new(socket, Arc::clone(&written));
-            control::channel_over(TokioIo::new(stream)).await
+            control::channel_over(TokioIo::new(stream), KeepAlive::NODE).await
         }
         Some((records, opener)) => {
             let secured = SecureStream::over(socket, records, opener);
             let stream = Flushes::new(secured, Arc::clone(&written));
-            control::channel_over(TokioIo::new(stream)).await
+            control::channel_over(TokioIo::new(stream), KeepAlive::NODE).await
         }
     };
     let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
