@@ -10,6 +10,7 @@ use causeway_discovery::{Interface, Interfaces, Run};
 use causeway_links::link_speed;
 use causeway_proto::control::{Inventory, LinkSpeed};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::domains;
 use super::inventory::Known;
@@ -44,17 +45,18 @@ pub(super) struct Description {
     pub(super) speeds: KnownSpeeds,
 }
 
-/// The speeds of interfaces. No driver is asked while the lock is held.
-pub(super) type KnownSpeeds = Mutex<Speeds>;
+/// The speeds of interfaces. No driver is asked while the lock is held. Clones share them.
+pub(super) type KnownSpeeds = Arc<Mutex<Speeds>>;
 
 /// The speeds that were read last.
 #[derive(Debug, Default)]
 pub(super) struct Speeds {
-    of: Vec<LinkSpeed>,
+    /// `None`: none were read yet.
+    of: Option<Vec<LinkSpeed>>,
     /// When the latest attempt to read them began.
     asked: Option<Instant>,
-    /// Whether that attempt goes on.
-    is_reading: bool,
+    /// Closes when that attempt ends; `None` afterwards.
+    reading: Option<watch::Receiver<()>>,
 }
 
 impl Description {
@@ -85,30 +87,18 @@ impl Description {
 
     /// Returns the speeds of the interfaces that have these addresses of the node; none if there is one address only. Drivers
     /// that take long are asked by one thread at a time, and nobody waits for them.
-    pub(super) async fn link_speeds(self: &Arc<Self>, addresses: &[String]) -> Vec<LinkSpeed> {
+    pub(super) async fn link_speeds(&self, addresses: &[String]) -> Vec<LinkSpeed> {
         // Clients compare the speeds of addresses.
         if addresses.len() < 2 {
             return Vec::new();
         }
-        {
-            let mut known = self.speeds.lock();
-            let is_fresh = known.asked.is_some_and(|at| at.elapsed() < SPEEDS_COUNT);
-            if is_fresh || known.is_reading {
-                return known.of.clone();
-            }
-            (known.asked, known.is_reading) = (Some(Instant::now()), true);
-        }
-        let (of, addresses) = (Arc::clone(self), addresses.to_vec());
-        let reading = tokio::task::spawn_blocking(move || {
+        let addresses = addresses.to_vec();
+        let read = move || {
             // Without them, clients take all paths for equal.
             let interfaces = Interfaces::of_host().unwrap_or_default();
-            let speeds = speeds_of(&interfaces, &addresses, Interface::speed);
-            let mut known = of.speeds.lock();
-            (known.of, known.is_reading) = (speeds, false);
-        });
-        // After that, the earlier ones count.
-        let _ = tokio::time::timeout(SPEEDS_WITHIN, reading).await;
-        self.speeds.lock().of.clone()
+            speeds_of(&interfaces, &addresses, Interface::speed)
+        };
+        known(&self.speeds, SPEEDS_WITHIN, read).await
     }
 
     /// Builds the complete inventory message of this node. `is_stopping`: the node is shutting down.
@@ -141,6 +131,39 @@ impl Description {
     }
 }
 
+/// The speeds that are known, after an attempt to `read` them if they are old. The first callers wait for their attempt, and
+/// for one of others, `within` this time. Later ones get the earlier speeds while others read.
+async fn known(
+    speeds: &KnownSpeeds,
+    within: Duration,
+    read: impl FnOnce() -> Vec<LinkSpeed> + Send + 'static,
+) -> Vec<LinkSpeed> {
+    let mut reading = {
+        let mut known = speeds.lock();
+        let is_fresh = known.asked.is_some_and(|at| at.elapsed() < SPEEDS_COUNT);
+        match (&known.of, &known.reading) {
+            (Some(of), None) if is_fresh => return of.clone(),
+            (Some(of), Some(_)) => return of.clone(),
+            (None, Some(reading)) => reading.clone(),
+            (_, None) => {
+                let (ends, reading) = watch::channel(());
+                (known.asked, known.reading) = (Some(Instant::now()), Some(reading.clone()));
+                let speeds = Arc::clone(speeds);
+                tokio::task::spawn_blocking(move || {
+                    let of = read();
+                    let mut known = speeds.lock();
+                    (known.of, known.reading) = (Some(of), None);
+                    drop((known, ends));
+                });
+                reading
+            }
+        }
+    };
+    // Nothing is sent. The end of the attempt is an error here.
+    let _ = tokio::time::timeout(within, reading.changed()).await;
+    speeds.lock().of.clone().unwrap_or_default()
+}
+
 /// The speeds of the interfaces that have these addresses.
 fn speeds_of(
     interfaces: &Interfaces,
@@ -162,6 +185,31 @@ pub(super) fn milliseconds(of: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn whoever_comes_while_speeds_are_read_first_waits_for_them() {
+        let (speeds, long) = (KnownSpeeds::default(), Duration::from_secs(60));
+        let (go, may_read) = std::sync::mpsc::channel();
+        let told = vec![link_speed([10, 0, 0, 5].into(), 24, 1_000)];
+        let read = told.clone();
+        let first = known(&speeds, long, move || {
+            may_read.recv().unwrap();
+            read
+        });
+        let second = known(&speeds, long, || panic!("one reads at a time"));
+        let (first, second, sent) = tokio::join!(first, second, async { go.send(()) });
+        sent.unwrap();
+        assert_eq!([&first, &second], [&told, &told]);
+        // Nobody waits for a driver again.
+        speeds.lock().asked = None;
+        let (_go, may_read) = std::sync::mpsc::channel::<()>();
+        let slow = move || {
+            let _ = may_read.recv();
+            Vec::new()
+        };
+        assert_eq!(known(&speeds, Duration::ZERO, slow).await, told);
+        assert_eq!(known(&speeds, long, Vec::new).await, told);
+    }
 
     #[test]
     fn speeds_are_told_of_the_nodes_own_addresses() {

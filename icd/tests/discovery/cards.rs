@@ -6,7 +6,12 @@
 use std::path::Path;
 use std::process::Command;
 
+use causeway::config::ServerSettings;
+use causeway_discovery::Interfaces;
+use causeway_network::Host;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::frames::servers::*;
 
 /// Where the kernel shows interfaces.
 const INTERFACES: &str = "/sys/class/net";
@@ -36,4 +41,29 @@ pub(crate) fn with_cards<T: Send>(cards: &[(&str, u32)], body: impl FnOnce() -> 
 fn mount(arguments: &[&str]) {
     let status = Command::new("mount").args(arguments).status();
     assert!(status.expect("mount runs").success(), "{arguments:?}");
+}
+
+/// Waits until these cables of a host carry. The kernel says so up to a second later.
+pub(crate) fn carry(host: &Host, interfaces: &[&str]) {
+    let carried = || {
+        let up = Interfaces::of_host().expect("the host's interfaces").0;
+        interfaces
+            .iter()
+            .all(|name| up.iter().any(|of| of.name == *name))
+    };
+    eventually("the cables", || {
+        let carried = host.enter(carried).expect("the host's network");
+        carried.then_some(())
+    });
+}
+
+/// Waits until a daemon tells so many speeds. It does not wait long for cards, so its first answer may have none.
+pub(crate) fn told(client: &Host, daemon: &str, count: usize) {
+    let server = ServerSettings::at(daemon.parse().expect("an address"));
+    eventually("the speeds", || {
+        let ask = || causeway::transport::ask(&[server.clone().into()]).remove(0);
+        let reply = client.enter(ask).expect("the host's network");
+        let inventory = reply.inventory.ok()?;
+        (inventory.link_speeds.len() == count).then_some(())
+    });
 }

@@ -7,7 +7,7 @@ use causeway::config::ServerSettings;
 use causeway::transport::links::measure_link;
 use causeway_network::Host;
 
-use crate::cards::with_cards;
+use crate::cards::{carry, told, with_cards};
 use crate::frames::servers::*;
 use crate::measured::{no_claim, terms};
 use crate::rails_by_speed::{SIZE, SMALL, count, crossed, run};
@@ -33,6 +33,9 @@ fn networks() -> Option<Stage> {
         );
         run(host, "ip link set eth1 up");
     }
+    NODES
+        .iter()
+        .for_each(|of| carry(network.host(*of), &["eth0", "eth1"]));
     run(one, "nft add table inet rails");
     ["eth0", "eth1"]
         .iter()
@@ -135,6 +138,10 @@ fn links_and_measurements_take_the_network_with_the_faster_cards() {
     assert!(by.starts_with(&hosts[2].address().to_string()), "{by}");
     drop(unknown);
     let daemons = start(&CARDS);
+    for (daemon, of) in daemons.iter().zip(NODES) {
+        let address = format!("{}:{}", hosts[of].address(), daemon.address.port());
+        told(hosts[0], &address, CARDS.len());
+    }
     let by = measured_by(hosts, &daemons);
     assert!(by.starts_with("10.88.0.2:"), "{by}");
     let server = |of: usize| {

@@ -3,7 +3,7 @@
 
 use causeway_network::Host;
 
-use crate::cards::with_cards;
+use crate::cards::{carry, told, with_cards};
 use crate::frames::servers::*;
 use crate::rails_by_speed::{SIZE, SMALL, count, crossed, run};
 use crate::stage::*;
@@ -37,6 +37,7 @@ fn networks() -> Option<Stage> {
             run(host, &format!("tc qdisc replace dev {interface} {shape}"));
         }
     }
+    network.hosts().iter().for_each(|host| carry(host, &ALL));
     run(network.host(0), "nft add table inet rails");
     ALL.iter()
         .for_each(|interface| count(network.host(0), interface));
@@ -82,6 +83,10 @@ fn bytes_cross_the_network_whose_cards_are_fast_at_both_ends() {
     let names_of_nodes = ["A", "B", "C"];
     let start = |of: usize| with_cards(cards[of], || quiet(nodes, names_of_nodes[of], &insecure));
     let daemons = [0, 1, 2].map(start);
+    for (daemon, cards) in daemons.iter().zip(cards) {
+        let address = format!("{}:{}", nodes.address(), daemon.address.port());
+        told(client, &address, cards.len());
+    }
     let ways = [[0, 1], [2, 1], [0, 1]];
     let server = |of: usize| {
         let addresses = addresses(nodes, &daemons[of], ways[of]);
