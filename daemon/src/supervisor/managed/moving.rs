@@ -573,7 +573,7 @@ mod tests {
             id: SessionId([1; 16]),
             contents,
         }];
-        let parked = |_| Progress::Parked(Ticket::default());
+        let parked = |_| Progress::Parked(Box::default());
         read(&parts, Taking::default(), departing, parked).unwrap();
         drop(parts);
         let mut arrived = Vec::new();

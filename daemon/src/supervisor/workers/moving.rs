@@ -83,7 +83,7 @@ pub(in super::super) enum Progress {
     /// Its worker writes its contents.
     Parks,
     /// Its contents are whole.
-    Parked(Ticket),
+    Parked(Box<Ticket>),
     /// It does not leave any more.
     Over,
 }
@@ -339,7 +339,9 @@ impl Workers {
     pub(in super::super) fn progress(&self, id: SessionId) -> Progress {
         let state = self.0.state.lock();
         match state.moving.parked.get(&id) {
-            Some(of) if matches!(of.stage, Stage::Leaves(_)) => Progress::Parked(of.ticket.clone()),
+            Some(of) if matches!(of.stage, Stage::Leaves(_)) => {
+                Progress::Parked(Box::new(of.ticket.clone()))
+            }
             _ if state.sessions.contains_key(&id) => Progress::Parks,
             _ => Progress::Over,
         }
