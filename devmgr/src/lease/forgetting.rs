@@ -233,26 +233,27 @@ impl Manager {
 
     /// Stops awaiting a node, which has joined or is forgotten.
     pub(super) fn not_awaited(&mut self, id: NodeId) {
-        if self.awaited.remove(&id) && self.awaited.is_empty() {
-            self.all_are_known();
-        }
-    }
-
-    /// Called when the devices of every known node are known: checks requests from before the start like
-    /// new ones.
-    pub(super) fn all_are_known(&mut self) {
-        self.settle_if_known();
-        let from_before = std::mem::take(&mut self.from_before);
-        for place in self.in_vain(from_before) {
-            self.hope(place);
+        if self.awaited.remove(&id) {
+            self.settle_if_known();
         }
     }
 
     /// Ends the start phase if it has nothing to wait for: no node is awaited, and none serves what this manager does not
-    /// know.
+    /// know. If the phase is over already, checks requests from before the start once no node is awaited.
     pub(super) fn settle_if_known(&mut self) {
-        if self.settling && self.awaited.is_empty() && !self.has_strays() {
-            self.settled();
+        let knows_devices = self.awaited.is_empty();
+        match self.settling {
+            true if knows_devices && !self.has_strays() => self.settled(),
+            false if knows_devices => self.check_from_before(),
+            _ => {}
+        }
+    }
+
+    /// Checks requests from before the start like new ones. The devices of every known node are known.
+    fn check_from_before(&mut self) {
+        let from_before = std::mem::take(&mut self.from_before);
+        for place in self.in_vain(from_before) {
+            self.hope(place);
         }
     }
 
@@ -273,6 +274,9 @@ impl Manager {
                 true => self.hope(place),
                 false => self.refuse(place, Refusal::NothingFits),
             }
+        }
+        if self.awaited.is_empty() {
+            self.check_from_before();
         }
     }
 

@@ -28,6 +28,7 @@ impl Manager {
         demand: &Arc<NewRequest>,
         queued: Option<Queued>,
     ) -> Result<(), Refusal> {
+        self.is_counted(&demand.party)?;
         let (room, chosen) = self.choice(demand)?;
         self.make_offer(demand, queued, room, chosen);
         Ok(())
@@ -47,7 +48,6 @@ impl Manager {
     /// The room that quotas leave for a request now.
     pub(super) fn room(&self, demand: &NewRequest) -> Result<Room, Refusal> {
         let (devices, limit) = (demand.devices.count(), self.longest(demand));
-        self.is_counted(&demand.party)?;
         let window = self.policy.accounting_window;
         self.ledger
             .room(&demand.party, devices, limit, self.wall(), window)
@@ -60,10 +60,11 @@ impl Manager {
     /// The refusal by a quota of units in the start phase. The store has no row of a lease that has ended, but its nodes
     /// may serve it still.
     pub(super) fn is_counted(&self, party: &Party) -> Result<(), Refusal> {
-        if !self.settling || !self.may_serve_uncounted() {
-            return Ok(());
+        // The quotas first, because the other question looks at all nodes.
+        match self.ledger.without_quota_of_units(party) {
+            Err(quota) if self.settling && self.may_serve_uncounted() => Err(quota.into()),
+            _ => Ok(()),
         }
-        Ok(self.ledger.without_quota_of_units(party)?)
     }
 
     /// The shorter of the request's time limit and the policy's.

@@ -105,7 +105,7 @@ impl Manager {
         self.alarms.set(Alarm::Accounts, Some(self.now));
         self.arm_absences();
         if self.awaited.is_empty() {
-            self.all_are_known();
+            self.settle_if_known();
         }
     }
 

@@ -284,11 +284,14 @@ impl Manager {
         };
         (node.connected, node.stopping) = (false, false);
         (node.lost, node.absent) = (Some(now), Some(wall));
-        node.strays.clear();
+        // What the node serves without the manager's knowledge is unknown again.
+        let has_strays = !std::mem::take(&mut node.strays).is_empty();
         node.repeat = None;
         let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
+        if self.settling && has_strays {
+            self.awaited.insert(id);
+        }
         self.update_open(id);
-        self.settle_if_known();
         for epoch in epochs {
             // Leases stay: the node may serve them without the manager for its autonomy.
             let offered = |of: &super::holding::Holding| matches!(of.phase, Phase::Offered { .. });

@@ -116,7 +116,10 @@ impl Manager {
             return false;
         };
         let demand = waiting.demand.clone();
-        let Ok(room) = self.room(&demand) else {
+        let Ok(room) = self
+            .is_counted(&demand.party)
+            .and_then(|()| self.room(&demand))
+        else {
             return false;
         };
         let manner = self.manner(demand.devices.placement(), room.memory);
@@ -332,7 +335,7 @@ impl Manager {
             };
             let demand = waiting.demand.clone();
             // What is lacking may differ from what was lacking when the request was made.
-            let why = self.room(&demand).err().unwrap_or(Refusal::NothingFree);
+            let why = self.choice(&demand).err().unwrap_or(Refusal::NothingFree);
             if self.now >= until || !self.is_coming_back(&demand, why) {
                 self.refuse(place, why);
             }

@@ -66,7 +66,7 @@ impl Manager {
     ) -> Reasons {
         let away = waiting.away.map(|until| until.since(self.now));
         let unsettled = self.is_counted(&waiting.demand.party).is_err();
-        let refused = self.room(&waiting.demand).err().filter(|_| !unsettled);
+        let refused = self.room(&waiting.demand).err();
         let in_the_way = |why| self.quota_in_the_way(&waiting.demand, why);
         Reasons {
             away,

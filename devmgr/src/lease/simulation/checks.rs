@@ -39,6 +39,8 @@ impl World {
                 assert_eq!(units, offered);
             }
             (Err(why), Some(Outcome::Refused(said))) => assert_eq!(why, *said),
+            // The use that counts for quotas is not known yet.
+            (Ok(_), Some(Outcome::Waiting { .. })) => assert!(manager.settling),
             // Nodes that have not joined yet may have fitting devices, and units that are being released
             // are worth a moment.
             (Err(_), Some(Outcome::Waiting { .. })) => {

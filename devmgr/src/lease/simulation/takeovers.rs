@@ -235,6 +235,40 @@ fn units_that_a_node_serves_for_an_ended_lease_count_for_quotas() {
 }
 
 #[test]
+fn a_node_that_is_lost_before_it_withdraws_keeps_quotas_back() {
+    let (mut world, serves, other) = a_release_that_the_node_has_not_heard_of();
+    world.join(other);
+    world.join(serves);
+    // The withdrawal is lost with the link.
+    world.lose(serves);
+    let lease = world.ask(0, "1", None);
+    assert!(!world.holds(lease));
+    world.join(serves);
+    world.deliver_all();
+    assert!(world.holds(lease));
+}
+
+#[test]
+fn a_request_from_before_the_start_that_nothing_fits_is_refused_though_a_node_serves_what_is_unknown()
+ {
+    let (mut world, serves, other) = a_release_that_the_node_has_not_heard_of();
+    world.join(other);
+    let waits = world.ask(1, "9", None);
+    assert!(world.manager.from_before.is_empty());
+    world.restart();
+    world.join(other);
+    let again = NewRequest {
+        lease: waits,
+        ..world.new_request(1, "9")
+    };
+    world.event(Event::Request(again));
+    world.join(serves);
+    world.deliver_all();
+    assert!(world.manager.from_before.is_empty());
+    assert_eq!(world.manager.hopeless.len(), 1);
+}
+
+#[test]
 fn a_node_that_does_not_come_back_keeps_quotas_back_for_the_start_phase_only() {
     let (mut world, _, other) = a_release_that_the_node_has_not_heard_of();
     world.join(other);
