@@ -259,7 +259,7 @@ impl Client {
     }
 
     async fn dial(&self) -> Result<Channel, Error> {
-        timeout(PATIENCE, dial(&self.manager)).await?
+        timeout(PATIENCE, dial(&self.manager, None)).await?
     }
 
     /// A client that stays is connected already. Another one occupies a place while it is connected.

@@ -207,7 +207,7 @@ impl Node {
             number,
             phase,
             shared: Arc::clone(shared),
-            seeker: Seeker::of_node(&shared.managers, hexadecimal(uuid(number))),
+            seeker: Seeker::of_node(&shared.managers, hexadecimal(uuid(number))).at(1, number),
             random: Random::new(number.into()),
             served: vec![None; shared.devices as usize],
         }

@@ -160,9 +160,9 @@ fn run_here(options: &Options) -> Result<bool, Error> {
     Ok(report.is_met())
 }
 
-/// Measures, with nodes and clients on this thread.
+/// Measures. Nodes and clients take all cores, because in a cluster each of them has a host of its own.
 fn measured(options: &Options, hosts: Option<&[Host; MEMBERS]>) -> Result<Report, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     runtime.block_on(measure(options, hosts))

@@ -211,7 +211,7 @@ impl Holders {
         Holder {
             user: user(number),
             lease: id.iter().flat_map(|part| part.to_be_bytes()).collect(),
-            seeker: Seeker::new(&self.shared.managers),
+            seeker: Seeker::new(&self.shared.managers).at(2, number),
             shared: Arc::clone(&self.shared),
         }
     }

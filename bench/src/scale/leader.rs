@@ -4,6 +4,7 @@
 //! each question. A manager that is alone is not asked whether it leads. Invariant: [`There`] counts participants of one term.
 #![forbid(unsafe_code)]
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(super) struct Seeker {
     led: Option<usize>,
     /// The node's uuid, which a standby counts.
     node: Option<String>,
+    /// The participant's own address. Managers limit the new connections of one address.
+    source: Option<IpAddr>,
 }
 
 impl Seeker {
@@ -40,6 +43,20 @@ impl Seeker {
             highest: Mutex::default(),
             led: None,
             node: None,
+            source: None,
+        }
+    }
+
+    /// The same, at an address of its own if the managers are on loopback. `kind` and `number` determine it.
+    pub(super) fn at(self, kind: u8, number: u32) -> Seeker {
+        let mut managers = self.managers.iter().map(|of| of.parse::<SocketAddr>());
+        let is_near = managers.all(|of| of.is_ok_and(|of| of.ip().is_loopback()));
+        let [_, a, b, c] = number.to_be_bytes();
+        // 127.0.0.0/16 stays with everybody else.
+        let own = Ipv4Addr::new(127, kind.saturating_add(a), b, c);
+        Seeker {
+            source: is_near.then_some(own.into()),
+            ..self
         }
     }
 
@@ -64,7 +81,7 @@ impl Seeker {
     /// Waits until a manager leads. Returns a connection to it.
     pub(super) async fn find(&mut self) -> Result<Channel, Error> {
         if let [only] = &self.managers[..] {
-            return Ok(timeout(PATIENCE, dial(only)).await??);
+            return Ok(timeout(PATIENCE, dial(only, None)).await??);
         }
         let mut finder = Finder::new(self.managers.len(), self.led, Patience::Forever);
         let (this, kept) = (&*self, &Kept::new(self.managers.len()));
@@ -89,7 +106,7 @@ impl Seeker {
             Some(known) if !matches!(known.0, Err(Probed::Broken(_))) => known,
             // The manager may lead by now, and has closed the connections of its time as a standby.
             _ => {
-                let dialled = dial(&self.managers[number]).await;
+                let dialled = dial(&self.managers[number], self.source).await;
                 let channel = dialled.map_err(|_| FAILED)?;
                 (self.leads(&channel).await, channel)
             }
@@ -151,9 +168,9 @@ const FAILED: NotLeader<()> = NotLeader {
     reason: (),
 };
 
-/// Connects to a manager.
-pub(super) async fn dial(address: &str) -> Result<Channel, Error> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+/// Connects to a manager, from this address if one is given.
+pub(super) async fn dial(address: &str, source: Option<IpAddr>) -> Result<Channel, Error> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?.local_address(source);
     Ok(KeepAlive::MANAGER.of(endpoint).connect().await?)
 }
 

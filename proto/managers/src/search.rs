@@ -11,8 +11,9 @@ use std::time::Duration;
 
 /// Time between asking two managers.
 pub const STAGGER: Duration = Duration::from_millis(50);
-/// Longest pause before a manager is asked again while any manager answers.
-pub const LONGEST_WHILE_ANSWERED: Duration = Duration::from_secs(1);
+/// Longest pause before a manager is asked again while any manager answers. A part of it is a part of each failover; the
+/// question costs little, because connections to standbys are [`kept`](crate::kept).
+pub const LONGEST_WHILE_ANSWERED: Duration = Duration::from_millis(500);
 /// Longest pause while none answers.
 pub const LONGEST: Duration = Duration::from_secs(10);
 /// First pause of a manager; doubled for each further one.
