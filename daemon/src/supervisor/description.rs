@@ -86,7 +86,7 @@ impl Description {
     }
 
     /// Returns the speeds of the interfaces that have these addresses of the node; none if there is one address only. Drivers
-    /// that take long are asked by one thread at a time, and nobody waits for them.
+    /// that take long are asked by one thread at a time, and only first callers wait for them, for a moment.
     pub(super) async fn link_speeds(&self, addresses: &[String]) -> Vec<LinkSpeed> {
         // Clients compare the speeds of addresses.
         if addresses.len() < 2 {
@@ -94,9 +94,8 @@ impl Description {
         }
         let addresses = addresses.to_vec();
         let read = move || {
-            // Without them, clients take all paths for equal.
-            let interfaces = Interfaces::of_host().unwrap_or_default();
-            speeds_of(&interfaces, &addresses, Interface::speed)
+            let interfaces = Interfaces::of_host().ok()?;
+            Some(speeds_of(&interfaces, &addresses, Interface::speed))
         };
         known(&self.speeds, SPEEDS_WITHIN, read).await
     }
@@ -131,12 +130,26 @@ impl Description {
     }
 }
 
+/// An attempt to read the speeds. The next one is possible after its end, and after a panic too.
+struct Attempt {
+    speeds: KnownSpeeds,
+    /// Dropped after `reading` is `None`.
+    _ends: watch::Sender<()>,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.speeds.lock().reading = None;
+    }
+}
+
 /// The speeds that are known, after an attempt to `read` them if they are old. The first callers wait for their attempt, and
-/// for one of others, `within` this time. Later ones get the earlier speeds while others read.
+/// for one of others, `within` this time. Later ones get the earlier speeds while others read, and if nothing can be read.
+/// Without speeds, clients take all paths for equal.
 async fn known(
     speeds: &KnownSpeeds,
     within: Duration,
-    read: impl FnOnce() -> Vec<LinkSpeed> + Send + 'static,
+    read: impl FnOnce() -> Option<Vec<LinkSpeed>> + Send + 'static,
 ) -> Vec<LinkSpeed> {
     let mut reading = {
         let mut known = speeds.lock();
@@ -148,12 +161,14 @@ async fn known(
             (_, None) => {
                 let (ends, reading) = watch::channel(());
                 (known.asked, known.reading) = (Some(Instant::now()), Some(reading.clone()));
-                let speeds = Arc::clone(speeds);
+                let attempt = Attempt {
+                    speeds: Arc::clone(speeds),
+                    _ends: ends,
+                };
                 tokio::task::spawn_blocking(move || {
-                    let of = read();
-                    let mut known = speeds.lock();
-                    (known.of, known.reading) = (Some(of), None);
-                    drop((known, ends));
+                    let read = read();
+                    let of = &mut attempt.speeds.lock().of;
+                    *of = read.or(of.take()).or(Some(Vec::new()));
                 });
                 reading
             }
@@ -194,7 +209,7 @@ mod tests {
         let read = told.clone();
         let first = known(&speeds, long, move || {
             may_read.recv().unwrap();
-            read
+            Some(read)
         });
         let second = known(&speeds, long, || panic!("one reads at a time"));
         let (first, second, sent) = tokio::join!(first, second, async { go.send(()) });
@@ -205,10 +220,23 @@ mod tests {
         let (_go, may_read) = std::sync::mpsc::channel::<()>();
         let slow = move || {
             let _ = may_read.recv();
-            Vec::new()
+            None
         };
         assert_eq!(known(&speeds, Duration::ZERO, slow).await, told);
-        assert_eq!(known(&speeds, long, Vec::new).await, told);
+        assert_eq!(known(&speeds, long, || Some(Vec::new())).await, told);
+    }
+
+    #[tokio::test]
+    async fn a_failed_attempt_keeps_earlier_speeds_and_is_not_the_last_one() {
+        let (speeds, long) = (KnownSpeeds::default(), Duration::from_secs(60));
+        assert_eq!(known(&speeds, long, || panic!("a driver")).await, []);
+        let told = vec![link_speed([10, 0, 0, 5].into(), 24, 1_000)];
+        let read = told.clone();
+        assert_eq!(known(&speeds, long, || Some(read)).await, told);
+        speeds.lock().asked = None;
+        assert_eq!(known(&speeds, long, || None).await, told);
+        speeds.lock().asked = None;
+        assert_eq!(known(&speeds, long, || Some(Vec::new())).await, []);
     }
 
     #[test]

@@ -243,7 +243,14 @@ impl Node {
         let theirs = inventory.as_ref().map_or(&[][..], |of| &of.link_speeds);
         // A host that cannot list its interfaces knows no speeds of them.
         let interfaces = Interfaces::of_host().unwrap_or_default();
-        let own = |address, zone: Option<&str>| interfaces.towards(address, zone)?.speed();
+        let own = |address, zone: Option<&str>| {
+            let of = interfaces.towards(address, zone)?;
+            let mbits = of.speed();
+            Some(speeds::OwnInterface {
+                name: &of.name,
+                mbits,
+            })
+        };
         let addresses: Vec<_> = settings.addresses().collect();
         let speeds = speeds::of_addresses(&addresses, kept, theirs, own);
         tracing::debug!(

@@ -2,7 +2,8 @@
 //!
 //! Pure. Running transfers decide nothing, because their figures depend on what else happens. Invariants: speeds of one kind
 //! are compared only, because a measured figure is always below the speed of its interface. If an address has none, all
-//! addresses count as equal. Of two ends, the slower one counts, and both must tell theirs. Host names have no speed.
+//! addresses count as equal. A link-local address, which nobody tells or measures, has that of others by the same interface. Of
+//! two ends, the slower one counts, and both must tell theirs. Host names have no speed.
 #![forbid(unsafe_code)]
 
 use std::net::IpAddr;
@@ -13,21 +14,44 @@ use causeway_proto::control::LinkSpeed;
 use crate::config::Address;
 
 /// The speeds of all addresses, of one kind; empty if they are not known. `kept` are the node's kept figures, `theirs` are the
-/// speeds that the node has told. `own` returns the speed of this host's interface towards an address, in Mbit/s.
-pub(super) fn of_addresses(
+/// speeds that the node has told. `own` returns this host's interface towards an address.
+pub(super) fn of_addresses<'a>(
     addresses: &[&Address],
     kept: &[Entry],
     theirs: &[LinkSpeed],
-    own: impl Fn(IpAddr, Option<&str>) -> Option<u32>,
+    own: impl Fn(IpAddr, Option<&str>) -> Option<OwnInterface<'a>>,
 ) -> Vec<u64> {
     let known = |speed: &dyn Fn(&Address) -> Option<u64>| {
-        let speeds = addresses.iter().map(|address| speed(address));
-        let speeds = speeds.map(|speed| speed.filter(|speed| *speed > 0));
+        let speed = |address: &Address| speed(address).filter(|speed| *speed > 0);
+        let of_same_link = |address: &Address| {
+            let zone = zone(address)?;
+            let others = addresses.iter().filter(|other| {
+                let towards = ip_of(other).and_then(|ip| own(ip, self::zone(other)));
+                towards.is_some_and(|of| of.name == zone)
+            });
+            others.filter_map(|other| speed(other)).max()
+        };
+        let speeds = addresses.iter();
+        let speeds = speeds.map(|of| speed(of).or_else(|| of_same_link(of)));
         speeds.collect::<Option<Vec<u64>>>()
     };
+    let speed = |ip, zone: Option<&str>| own(ip, zone)?.mbits;
     known(&|address| measured(address, kept))
-        .or_else(|| known(&|address| of_interfaces(address, theirs, &own)))
+        .or_else(|| known(&|address| of_interfaces(address, theirs, speed)))
         .unwrap_or_default()
+}
+
+/// An interface of this host.
+#[derive(Clone, Copy)]
+pub(super) struct OwnInterface<'a> {
+    pub(super) name: &'a str,
+    /// In Mbit/s, if it is known.
+    pub(super) mbits: Option<u32>,
+}
+
+/// The interface of a link-local address.
+fn zone(address: &Address) -> Option<&str> {
+    address.host().split_once('%').map(|(_, zone)| zone)
 }
 
 /// The measured speed of an address in bytes a second: that of the slower direction.
@@ -43,9 +67,8 @@ fn of_interfaces(
     own: impl Fn(IpAddr, Option<&str>) -> Option<u32>,
 ) -> Option<u64> {
     let host = ip_of(address)?;
-    let zone = address.host().split_once('%').map(|(_, zone)| zone);
     let far = theirs.iter().find(|of| is_speed_of(of, host))?;
-    Some(own(host, zone)?.min(far.mbits).into())
+    Some(own(host, zone(address))?.min(far.mbits).into())
 }
 
 /// The address that commands try first: the one with the shortest measured round trip, if that of the one that `answered` is
@@ -110,12 +133,20 @@ mod tests {
                 None => *to == host.to_string(),
                 Some((to, interface)) => to == host.to_string() && zone == Some(interface),
             };
-            own.iter().find(is_it).map(|(_, mbits)| *mbits)
+            own.iter().find(is_it).map(|(_, mbits)| OwnInterface {
+                name: INTERFACES
+                    .iter()
+                    .find(|(_, net)| host.to_string().starts_with(net))
+                    .map_or("eth9", |(name, _)| name),
+                mbits: Some(*mbits).filter(|of| *of > 0),
+            })
         };
         let addresses = addresses(of);
         of_addresses(&addresses.iter().collect::<Vec<_>>(), kept, theirs, own)
     }
 
+    /// This host's interfaces, and what they are on link with.
+    const INTERFACES: [(&str, &str); 2] = [("eth0", "10.0."), ("eth1", "10.1.")];
     const NOT_KNOWN: [u64; 0] = [];
     const TWO: [&str; 2] = ["10.0.0.7:1", "10.1.0.7"];
     const CARDS: [(&str, u32); 2] = [("10.0.0.7", 100_000), ("10.1.0.7", 100_000)];
@@ -168,6 +199,21 @@ mod tests {
         assert_eq!(speeds(&TWO, &[], &theirs, &own[..1]), NOT_KNOWN);
         let without = told(&[("10.0.0.7", 10_000), ("10.1.0.7", 0)]);
         assert_eq!(speeds(&TWO, &[], &without, &own), NOT_KNOWN);
+    }
+
+    #[test]
+    fn a_link_local_address_has_the_speed_of_others_by_its_interface() {
+        // As discovery finds a node's addresses.
+        let found = ["[fe80::7%eth0]", "10.0.0.7", "10.1.0.7"];
+        let theirs = told(&[("10.0.0.7", 1_000), ("10.1.0.7", 10_000)]);
+        assert_eq!(speeds(&found, &[], &theirs, &CARDS), [1_000, 1_000, 10_000]);
+        let both = [kept("10.0.0.7:1", 5, 5, 1), kept("10.1.0.7:1", 7, 7, 1)];
+        assert_eq!(speeds(&found, &both, &[], &CARDS), [5, 5, 7]);
+        // A figure does not need a card's speed.
+        let veths = [("10.0.0.7", 0), ("10.1.0.7", 0)];
+        assert_eq!(speeds(&found, &both, &[], &veths), [5, 5, 7]);
+        let alone = ["[fe80::7%eth2]", "10.0.0.7", "10.1.0.7"];
+        assert_eq!(speeds(&alone, &both, &theirs, &CARDS), NOT_KNOWN);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The kernel lets nobody set the speed of a veth, which is no card either. So processes get files of a test in place of
 //! `/sys/class/net`. Nothing else of the machine changes.
 
+use std::io;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,11 +21,7 @@ const INTERFACES: &str = "/sys/class/net";
 /// processes that it starts, to their end.
 pub(crate) fn with_cards<T: Send>(cards: &[(&str, u32)], body: impl FnOnce() -> T + Send) -> T {
     let seeing = || {
-        // SAFETY: the thread gets its own mounts, and keeps sharing the descriptors, which the function's contract is about.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.expect("root");
-        mount(&["--make-rprivate", "/"]);
-        // It ends with the last process that sees it.
-        mount(&["-t", "tmpfs", "cards", INTERFACES]);
+        cover().expect("root");
         for (name, mbits) in cards {
             let card = Path::new(INTERFACES).join(name);
             std::fs::create_dir_all(card.join("device")).expect("a folder");
@@ -38,9 +35,32 @@ pub(crate) fn with_cards<T: Send>(cards: &[(&str, u32)], body: impl FnOnce() -> 
     })
 }
 
-fn mount(arguments: &[&str]) {
-    let status = Command::new("mount").args(arguments).status();
-    assert!(status.expect("mount runs").success(), "{arguments:?}");
+/// Whether a thread can see other cards. Prints the reason if it cannot, as in a container that forbids mounts.
+pub(crate) fn can_be_shown() -> bool {
+    match std::thread::spawn(cover).join() {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            eprintln!("skipped: no other cards can be shown: {error}");
+            false
+        }
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Gives the calling thread an empty folder in place of the kernel's interfaces.
+fn cover() -> io::Result<()> {
+    // SAFETY: the thread gets its own mounts, and keeps sharing the descriptors, which the function's contract is about.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    mount(&["--make-rprivate", "/"])?;
+    // It ends with the last process that sees it.
+    mount(&["-t", "tmpfs", "cards", INTERFACES])
+}
+
+fn mount(arguments: &[&str]) -> io::Result<()> {
+    match Command::new("mount").args(arguments).status()?.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("mount {arguments:?} fails"))),
+    }
 }
 
 /// Waits until these cables of a host carry. The kernel says so up to a second later.

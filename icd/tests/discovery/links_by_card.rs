@@ -19,7 +19,7 @@ const NODES: [usize; 2] = [1, 2];
 
 /// Three hosts on a network. The nodes have another one.
 fn networks() -> Option<Stage> {
-    let network = network(3)?;
+    let network = network(3).filter(|_| crate::cards::can_be_shown())?;
     let [one, other] = NODES.map(|of| network.host(of));
     let cable = format!(
         "ip link add eth1 type veth peer name eth1 netns {}",
@@ -103,6 +103,16 @@ fn move_buffer(devices: [cl_device_id; 2], counted: &dyn Fn() -> [u64; 2]) -> [u
     [0, 1].map(|of| after[of] - before[of])
 }
 
+/// Whether the first node measures the link to the other one by an address that begins so.
+fn is_measured_by(start: &str, hosts: [&Host; 3], daemons: &[Daemon; 2]) -> bool {
+    // A busy machine may take more than the time after which the next address is dialled as well.
+    (0..3).any(|_| {
+        let by = measured_by(hosts, daemons);
+        eprintln!("measured by {by}");
+        by.starts_with(start)
+    })
+}
+
 /// The address by which the first node measures the link to the other one.
 fn measured_by(hosts: [&Host; 3], daemons: &[Daemon; 2]) -> String {
     let [client, ..] = hosts;
@@ -116,9 +126,11 @@ fn measured_by(hosts: [&Host; 3], daemons: &[Daemon; 2]) -> String {
         let asked = client.enter(|| measure_link(server, &terms, false, no_claim(), end));
         asked.expect("the host's network").expect("an answer")
     };
-    let end = eventually("a free node", || ask(&servers[1], None).end);
-    let link = ask(&servers[0], Some(end)).link;
-    link.expect("figures").to
+    let figures = || {
+        let end = ask(&servers[1], None).end?;
+        ask(&servers[0], Some(end)).link
+    };
+    eventually("free nodes", figures).to
 }
 
 #[test]
@@ -134,16 +146,15 @@ fn links_and_measurements_take_the_network_with_the_faster_cards() {
     };
     // Nodes that tell no speeds are measured by the address that comes first.
     let unknown = start(&[]);
-    let by = measured_by(hosts, &unknown);
-    assert!(by.starts_with(&hosts[2].address().to_string()), "{by}");
+    let first = format!("{}:", hosts[2].address());
+    assert!(is_measured_by(&first, hosts, &unknown));
     drop(unknown);
     let daemons = start(&CARDS);
     for (daemon, of) in daemons.iter().zip(NODES) {
         let address = format!("{}:{}", hosts[of].address(), daemon.address.port());
         told(hosts[0], &address, CARDS.len());
     }
-    let by = measured_by(hosts, &daemons);
-    assert!(by.starts_with("10.88.0.2:"), "{by}");
+    assert!(is_measured_by("10.88.0.2:", hosts, &daemons));
     let server = |of: usize| {
         let (host, port) = (hosts[of].address(), daemons[of - 1].address.port());
         format!("[[server]]\naddress = \"{host}:{port}\"\nshared_memory = false\n")

@@ -16,7 +16,7 @@ const FAST: u32 = 10_000;
 
 /// A client and a host of nodes, with networks of 1, 10 and 1 Gbit/s.
 fn networks() -> Option<Stage> {
-    let network = network(2)?;
+    let network = network(2).filter(|_| crate::cards::can_be_shown())?;
     let other = network.host(1).namespace();
     for (interface, _) in MORE {
         let cable =
@@ -113,6 +113,6 @@ fn bytes_cross_the_network_whose_cards_are_fast_at_both_ends() {
     }
     // Where one speed is not known, both networks count as equal.
     let [by_eth0, by_eth1, by_eth2] = crossed[2];
-    assert!(by_eth0 > all / 10 && by_eth1 > all / 10, "{crossed:?}");
+    assert!(by_eth0 > SMALL && by_eth1 > SMALL, "{crossed:?}");
     assert!(by_eth2 < SMALL, "{crossed:?}");
 }

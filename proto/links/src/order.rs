@@ -26,16 +26,24 @@ pub fn is_speed_of(speed: &LinkSpeed, address: IpAddr) -> bool {
     speed.address == octets(address)
 }
 
-/// Moves addresses behind the fastest one that are slower than a quarter of it, if the speeds of all are known. `far` are
-/// the speeds that their node tells, and `dialler` those of the node that tries them.
+/// Moves addresses to the end that are slower than a quarter of the fastest one. If there are such, addresses without a known
+/// speed, as that of `docker0`, come between the fast ones and these. `far` are the speeds that their node tells, and
+/// `dialler` those of the node that tries them.
 pub fn put_slow_last(addresses: &mut Vec<String>, far: &[LinkSpeed], dialler: &[LinkSpeed]) {
     let speeds = addresses.iter().map(|address| speed(address, far, dialler));
-    let Some(speeds) = speeds.collect::<Option<Vec<u64>>>() else {
+    let speeds: Vec<Option<u64>> = speeds.collect();
+    let fastest = speeds.iter().flatten().max().copied().unwrap_or(0);
+    let is_slow = |speed: u64| speed * SLOWER < fastest;
+    // Cards that are alike say nothing about a bond or a bridge, which may be faster.
+    if !speeds.iter().flatten().any(|speed| is_slow(*speed)) {
         return;
-    };
-    let fastest = speeds.iter().max().copied().unwrap_or(0);
+    }
     let mut sorted: Vec<_> = speeds.into_iter().zip(std::mem::take(addresses)).collect();
-    sorted.sort_by_key(|(speed, _)| speed * SLOWER < fastest);
+    sorted.sort_by_key(|(speed, _)| match speed {
+        Some(speed) if is_slow(*speed) => 2,
+        Some(_) => 0,
+        None => 1,
+    });
     addresses.extend(sorted.into_iter().map(|(_, address)| address));
 }
 
@@ -114,7 +122,8 @@ mod tests {
         assert_eq!(order(&TOLD, &[], &[]), TOLD);
         assert_eq!(order(&TOLD, &FAR, &[]), TOLD, "the dialler tells nothing");
         assert_eq!(order(&TOLD, &FAR, &OWN), [TOLD[1], TOLD[2], TOLD[0]]);
-        assert_eq!(order(&TOLD, &FAR, &OWN[..2]), TOLD, "one is not known");
+        let alike = [OWN[0], ("10.1.0.1", 1_000)];
+        assert_eq!(order(&TOLD, &FAR, &alike), TOLD, "the third may be faster");
         let own = [OWN[0], ("10.1.0.1", 4_000), OWN[2]];
         assert_eq!(order(&TOLD, &FAR, &own), TOLD, "a quarter is fast enough");
         let six = ["[fd00::2]:1", "[fd01::2]:1"];
@@ -124,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn speeds_of_networks_that_one_of_both_has_are_not_known() {
+    fn addresses_that_one_of_both_knows_come_before_slow_ones_only() {
         for address in ["gpu2:7079", "172.17.0.1:7079", "10.9.0.2:7079"] {
             let told = [TOLD[0], TOLD[2], address];
             let more = [("172.17.0.1", 10_000), ("10.9.0.2", 10_000)];
             let far = [&FAR[..2], &more].concat();
             let own = [&OWN[..2], &[more[0], ("10.8.0.1", 10_000)]].concat();
-            assert_eq!(order(&told, &far, &own), told);
+            assert_eq!(order(&told, &far, &own), [told[1], address, told[0]]);
         }
     }
 

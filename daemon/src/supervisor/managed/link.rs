@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway_managers::Disbelieved;
 use causeway_managers::probe::{self, Probed};
-use causeway_proto::control::Inventory;
+use causeway_proto::control::{Inventory, LinkSpeed};
 use causeway_proto::manager::nodes_client::NodesClient;
 use causeway_proto::manager::{
     FromNode, GrantAcknowledged, GrantRefused, GrantWithdrawn, Heartbeat, Hello, HostLoad,
@@ -229,7 +229,9 @@ impl Link<'_> {
         let known = self.readiness.current_inventory().await;
         let (outgoing, messages) = mpsc::unbounded_channel();
         let outgoing = Outgoing(outgoing);
-        let asked = self.hello(&outgoing, self.inventory(&known).await);
+        let inventory = self.inventory(&known).await;
+        let told = Told::of(&inventory, reached_at(self.description));
+        let asked = self.hello(&outgoing, inventory, told.reached.clone());
         let messages = UnboundedReceiverStream::new(messages).map_while(|message| message);
         let mut request = tonic::Request::new(messages);
         dial::authorize(&mut request, settings.token.as_ref());
@@ -254,7 +256,7 @@ impl Link<'_> {
         *welcomed = true;
         tokio::select! {
             parted = self.listen(&mut incoming, &outgoing, pace) => parted,
-            never = self.tell_changes(&outgoing, known.inventory.generation) => match never {},
+            never = self.tell_changes(&outgoing, told) => match never {},
         }
     }
 
@@ -273,8 +275,9 @@ impl Link<'_> {
         inventory
     }
 
-    /// Queues the hello, and directs all later reports to this connection. Returns the time of the hello.
-    fn hello(&self, outgoing: &Outgoing, inventory: Inventory) -> Time {
+    /// Queues the hello, and directs all later reports to this connection. Returns the time of the hello. `reached`: where users
+    /// reach the node.
+    fn hello(&self, outgoing: &Outgoing, inventory: Inventory, reached: Vec<String>) -> Time {
         for share in offer::idle(&inventory, &self.managed.0.shares) {
             tracing::warn!(device = %share.device, "[[shares]] names a device that this node does not have");
         }
@@ -290,7 +293,7 @@ impl Link<'_> {
             wire_version: WireVersion::CURRENT.number().into(),
             node_uuid: self.managed.0.node.to_vec().into(),
             name: self.description.name().to_owned(),
-            addresses: reached_at(self.description),
+            addresses: reached,
             inventory: Some(inventory),
             shared: offer.shared,
             stopping: state.grants.is_stopping(),
@@ -445,30 +448,43 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Reports changes of the node's devices and addresses.
-    async fn tell_changes(&self, outgoing: &Outgoing, mut generation: u64) -> Never {
-        let of_now = || {
-            (
-                reached_at(self.description),
-                self.description.peer_addresses(),
-            )
-        };
-        let mut addresses = of_now();
+    /// Reports changes of what the hello has `told`. Speeds may come later than the hello, whose addresses wait for no driver.
+    async fn tell_changes(&self, outgoing: &Outgoing, mut told: Told) -> Never {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let known = self.readiness.current_inventory().await;
-            let (now, of_now) = (known.inventory.generation, of_now());
-            if now == generation && of_now == addresses {
+            let inventory = self.inventory(&known).await;
+            let of_now = Told::of(&inventory, reached_at(self.description));
+            if of_now == told {
                 continue;
             }
-            (generation, addresses) = (now, of_now);
-            let inventory = self.inventory(&known).await;
+            told = of_now;
             let offer = self.managed.offer(&inventory);
             outgoing.push(from_node::Message::Inventory(InventoryChanged {
                 inventory: Some(inventory),
                 shared: offer.shared,
-                addresses: addresses.0.clone(),
+                addresses: told.reached.clone(),
             }));
+        }
+    }
+}
+
+/// What the manager knows of the node's devices and addresses.
+#[derive(PartialEq)]
+struct Told {
+    generation: u64,
+    reached: Vec<String>,
+    peers: Vec<String>,
+    speeds: Vec<LinkSpeed>,
+}
+
+impl Told {
+    fn of(inventory: &Inventory, reached: Vec<String>) -> Told {
+        Told {
+            generation: inventory.generation,
+            reached,
+            peers: inventory.peer_addresses.clone(),
+            speeds: inventory.link_speeds.clone(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Who takes part: this machine, the configured nodes that answer, and the device manager's nodes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use causeway::config::{self, ServerSettings, Settings};
@@ -40,28 +40,21 @@ impl NodeEnd {
         has_ca && self.sockets().next().is_some()
     }
 
-    /// This machine's figures for the addresses that the node has now, or else the newest one. If they are not known, as what a
-    /// host name leads to, these are all figures.
+    /// This machine's figures for the addresses that the node has now. The newest one stands for addresses that are not known,
+    /// as what a host name leads to: earlier ones may be of networks that the node has left.
     fn own(&self, table: &Table) -> Vec<Shown> {
         let own = table.entries().iter();
         let own: Vec<_> = own.filter(|of| of.peer == id(&self.uuid)).collect();
-        let addresses = self.sockets().map(|at| at.parse::<SocketAddr>().ok());
-        let addresses: Option<Vec<SocketAddr>> = addresses.collect();
-        let addresses = addresses.filter(|of| !of.is_empty());
-        let is_used = |of: &&&Entry| match &addresses {
-            Some(addresses) => addresses.iter().any(|at| at.ip() == of.to.ip()),
-            None => true,
-        };
-        let used: Vec<_> = own.iter().filter(is_used).copied().collect();
-        let newest = own.into_iter().max_by_key(|of| of.when);
-        let counting = match used.is_empty() {
-            true => Vec::from_iter(newest),
-            false => used,
-        };
-        counting
-            .into_iter()
-            .map(|of| shown("", of.clone()))
-            .collect()
+        // Link-local addresses are not measured beside others.
+        let global = self.sockets().filter(|at| !at.contains('%'));
+        let ips = global.map(|at| Some(at.parse::<SocketAddr>().ok()?.ip()));
+        let ips: Vec<Option<IpAddr>> = ips.collect();
+        let is_used = |of: &Entry| ips.contains(&Some(of.to.ip()));
+        let has_names = ips.contains(&None) || !own.iter().any(|of| is_used(of));
+        let newest = own.iter().map(|of| of.when).max();
+        let counts = |of: &&Entry| is_used(of) || (has_names && Some(of.when) == newest);
+        let counting = own.into_iter().filter(counts);
+        counting.map(|of| shown("", of.clone())).collect()
     }
 
     /// Whether the text is its name or one of its addresses.
@@ -284,8 +277,11 @@ mod tests {
         };
         assert_eq!(of(&["10.0.0.5:1", "10.0.0.6:1"]), [10, 20]);
         assert_eq!(of(&["10.0.0.9:1"]), [30], "the newest");
-        assert_eq!(of(&["10.0.0.5:1", "gpu1:1"]), [10, 20, 30]);
+        assert_eq!(of(&["10.0.0.5:1", "gpu1:1"]), [10, 30]);
+        assert_eq!(of(&["gpu1:1"]), [30]);
+        // A node that is found.
+        assert_eq!(of(&["[fe80::5%eth0]:1", "10.0.0.5:1"]), [10]);
         // A node of the device manager that is only shown.
-        assert_eq!(of(&[]), [10, 20, 30]);
+        assert_eq!(of(&[]), [30]);
     }
 }

@@ -11,6 +11,7 @@ use causeway_links::Entry;
 use causeway_proto::manager::{
     AllowMeasuringRequest, LinkList, ListLinksRequest, MeasurableNode, MeasuringAllowed,
 };
+use parking_lot::Mutex;
 
 use super::ends::{NodeEnd, shown};
 use super::matrix::Shown;
@@ -70,11 +71,13 @@ pub(crate) struct Claim {
     pub(crate) place: Bytes,
 }
 
+/// Pause after the manager has not renewed claims.
+const RENEWED_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 /// The claims for all nodes. They are renewed in time.
 pub(crate) struct Claims {
     nodes: HashMap<[u8; 16], MeasurableNode>,
-    renewed_at: Instant,
-    renewed_after: Duration,
+    renewed_from: Instant,
 }
 
 impl Claims {
@@ -94,30 +97,53 @@ impl Claims {
         let nodes = nodes.filter_map(|of| Some((of.node_uuid[..].try_into().ok()?, of)));
         Ok(Claims {
             nodes: nodes.collect(),
-            renewed_at: asked,
-            // A pair may wait for busy nodes for more than a minute before its claims are used.
-            renewed_after: Duration::from_millis(allowed.lifetime_ms) / 3,
+            renewed_from: asked + Duration::from_millis(allowed.lifetime_ms) / 3,
         })
     }
 
     /// Renews the claims if it is time.
-    pub(crate) fn renew(&mut self, context: &Context) {
-        if self.renewed_at.elapsed() < self.renewed_after {
+    fn renew(&mut self, context: &Context) {
+        if Instant::now() < self.renewed_from {
             return;
         }
         match Claims::ask(context) {
             Ok(claims) => *self = claims,
             // The earlier ones count for a while.
-            Err(failure) => say!("causeway links: {failure}"),
+            Err(failure) => {
+                self.renewed_from = Instant::now() + RENEWED_AGAIN_AFTER;
+                say!("causeway links: {failure}");
+            }
         }
     }
 
     /// The claim for a node. Empty if the manager has none: a configured node needs none.
-    pub(crate) fn of(&self, uuid: &[u8; 16]) -> Claim {
+    fn of(&self, uuid: &[u8; 16]) -> Claim {
         let node = self.nodes.get(uuid);
         node.map_or_else(Claim::default, |of| Claim {
             credential: of.credential.clone(),
             place: of.place.clone(),
         })
+    }
+}
+
+/// The claims as threads share them. A pair may wait for busy nodes for minutes before it uses a claim.
+pub(crate) struct SharedClaims<'a> {
+    context: &'a Context,
+    claims: Mutex<Claims>,
+}
+
+impl<'a> SharedClaims<'a> {
+    pub(crate) fn new(context: &'a Context, claims: Claims) -> SharedClaims<'a> {
+        SharedClaims {
+            context,
+            claims: Mutex::new(claims),
+        }
+    }
+
+    /// The claim for a node that counts now; see [`Claims::of`].
+    pub(crate) fn of(&self, uuid: &[u8; 16]) -> Claim {
+        let mut claims = self.claims.lock();
+        claims.renew(self.context);
+        claims.of(uuid)
     }
 }

@@ -1,11 +1,11 @@
 //! Measures the pairs in rounds, in which each host takes part once at most.
 //!
-//! Invariants: nothing is measured twice at the same time on a host by this tool. A node that is busy is asked again when it
-//! said that it is free, for [`PATIENCE`] at most. Of two nodes, the one with the larger uuid is reserved first, so that two
+//! Invariants: nothing is measured twice at the same time on a host by this tool. A node that is busy is asked again after
+//! [`ENDING`], and then when it said that it is free, for [`PATIENCE`] at most. Of two nodes, the one with the larger uuid is reserved first, so that two
 //! tools cannot each wait for what the other one has. A node of the device manager counts as larger than any other, because
 //! it dials only where the manager says.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
 
 use super::ends::{Hosts, NodeEnd, shown};
-use super::managed::{Claim, Claims};
+use super::managed::{Claim, Claims, SharedClaims};
 use super::matrix::Shown;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -27,6 +27,10 @@ use crate::say::say;
 
 /// Longest wait for busy nodes, for one pair: a node measures 10 s a minute.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// First wait for a busy node: it says how long a measurement can take at most, and an ending process takes far less.
+const ENDING: Duration = Duration::from_millis(300);
+/// Time in which an address answers, if there are others.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Time to reach a node that is let go.
 const RELEASED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -65,10 +69,11 @@ enum NoFigures {
 pub(crate) fn measure(
     context: &Context,
     hosts: &Hosts,
-    mut claims: Option<Claims>,
+    claims: Option<Claims>,
     (terms, is_forced): (Terms, bool),
 ) -> MeasuredPairs {
     let mut measured = MeasuredPairs::default();
+    let claims = claims.map(|claims| SharedClaims::new(context, claims));
     let nodes: Vec<_> = hosts
         .nodes
         .iter()
@@ -79,36 +84,13 @@ pub(crate) fn measure(
     let count = rounds.len();
     for (number, round) in rounds.into_iter().enumerate() {
         say!("causeway links: round {} of {count}", number + 1);
-        if let Some(claims) = &mut claims {
-            claims.renew(context);
-        }
-        let pairs: Vec<_> = round
-            .into_iter()
-            .filter_map(|(one, other)| {
-                let part = |node: usize| Part::of(nodes[node], claims.as_ref());
-                let one = one.checked_sub(1).map(part);
-                let (dialling, dialled) = Part::ordered(one, part(other - 1));
-                if dialling.is_none() && dialled.node.sockets().next().is_none() {
-                    say!(
-                        "causeway links: {}: a Unix socket is no link; not measured from this machine",
-                        dialled.node.name
-                    );
-                    return None;
-                }
-                let names = match &dialling {
-                    None => format!("this machine and {}", dialled.node.name),
-                    Some(one) => format!("{} and {}", one.node.name, dialled.node.name),
-                };
-                let pair = move || pair(dialling.as_ref(), &dialled, &terms, is_forced);
-                Some((names, std::thread::spawn(pair)))
-            })
-            .collect();
+        let part = |node: usize| Part::of(nodes[node], claims.as_ref());
+        let pairs = round.into_iter();
+        let pairs =
+            pairs.map(|(one, other)| Part::ordered(one.checked_sub(1).map(part), part(other - 1)));
+        let outcomes = outcomes(pairs.collect(), &terms, is_forced);
         let mut own = Vec::new();
-        for (names, pair) in pairs {
-            let outcome = match pair.join() {
-                Ok(outcome) => outcome,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
+        for (names, outcome) in outcomes {
             for fault in &outcome.faults {
                 say!("causeway links: {names}: {fault}");
             }
@@ -125,24 +107,60 @@ pub(crate) fn measure(
     measured
 }
 
-/// A node in a round.
-struct Part {
-    node: Arc<NodeEnd>,
-    claim: Claim,
+/// Measures the pairs of a round at the same time. Returns what each has measured, with the names of its ends.
+fn outcomes(
+    pairs: Vec<(Option<Part<'_>>, Part<'_>)>,
+    terms: &Terms,
+    is_forced: bool,
+) -> Vec<(String, PairOutcome)> {
+    std::thread::scope(|scope| {
+        let started = pairs.into_iter().filter_map(|(dialling, dialled)| {
+            if dialling.is_none() && dialled.node.sockets().next().is_none() {
+                say!(
+                    "causeway links: {}: a Unix socket is no link; not measured from this machine",
+                    dialled.node.name
+                );
+                return None;
+            }
+            let names = match &dialling {
+                None => format!("this machine and {}", dialled.node.name),
+                Some(one) => format!("{} and {}", one.node.name, dialled.node.name),
+            };
+            let pair = move || pair(dialling.as_ref(), &dialled, terms, is_forced);
+            Some((names, scope.spawn(pair)))
+        });
+        let started: Vec<_> = started.collect();
+        let ended = started.into_iter().map(|(names, pair)| match pair.join() {
+            Ok(outcome) => (names, outcome),
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ended.collect()
+    })
 }
 
-impl Part {
-    fn of(node: &Arc<NodeEnd>, claims: Option<&Claims>) -> Part {
-        let claim = claims.filter(|_| node.is_managed);
+/// A node in a round.
+struct Part<'a> {
+    node: Arc<NodeEnd>,
+    claims: Option<&'a SharedClaims<'a>>,
+}
+
+impl<'a> Part<'a> {
+    fn of(node: &Arc<NodeEnd>, claims: Option<&'a SharedClaims<'a>>) -> Part<'a> {
         Part {
             node: Arc::clone(node),
-            claim: claim.map_or_else(Claim::default, |claims| claims.of(&node.uuid)),
+            claims: claims.filter(|_| node.is_managed),
         }
     }
 
+    /// The claim that counts now: that of the round's beginning may have expired at the node's last address.
+    fn claim(&self) -> Claim {
+        let claims = self.claims;
+        claims.map_or_else(Claim::default, |claims| claims.of(&self.node.uuid))
+    }
+
     /// The one that dials, and the one that is dialled. `None`: this machine, which dials.
-    fn ordered(one: Option<Part>, other: Part) -> (Option<Part>, Part) {
-        let order = |of: &Part| (of.node.is_managed, of.node.uuid);
+    fn ordered(one: Option<Part<'a>>, other: Part<'a>) -> (Option<Part<'a>>, Part<'a>) {
+        let order = |of: &Part<'_>| (of.node.is_managed, of.node.uuid);
         match one {
             Some(one) if order(&one) > order(&other) => (Some(other), one),
             one => (one, other),
@@ -157,7 +175,7 @@ impl Part {
         end: Option<LinkEnd>,
     ) -> Result<MeasureLinkReply, NoFigures> {
         let server = self.node.server.as_ref().ok_or(NoFigures::Nonsense)?;
-        let credential = self.claim.credential.clone();
+        let credential = self.claim().credential;
         Ok(measure_link(server, terms, is_forced, credential, end)?)
     }
 }
@@ -179,7 +197,12 @@ impl PairOutcome {
 }
 
 /// Measures a pair: two nodes, or this machine and each address of a node.
-fn pair(dialling: Option<&Part>, dialled: &Part, terms: &Terms, is_forced: bool) -> PairOutcome {
+fn pair(
+    dialling: Option<&Part<'_>>,
+    dialled: &Part<'_>,
+    terms: &Terms,
+    is_forced: bool,
+) -> PairOutcome {
     let mut outcome = PairOutcome::default();
     if let Some(dialling) = dialling {
         match between(dialling, dialled, terms, is_forced) {
@@ -190,6 +213,12 @@ fn pair(dialling: Option<&Part>, dialled: &Part, terms: &Terms, is_forced: bool)
     }
     let addresses = ways(dialled.node.sockets().collect());
     let are_several = addresses.len() > 1;
+    let (addresses, silent) = match are_several {
+        true => answering(addresses),
+        false => (addresses, Vec::new()),
+    };
+    let fault = |address: String| format!("{address}: accepts no connection");
+    outcome.faults.extend(silent.into_iter().map(fault));
     for address in addresses {
         match own(dialled, &address, terms, is_forced) {
             Ok(entry) => outcome.own.push(entry),
@@ -221,16 +250,35 @@ fn ways(addresses: Vec<String>) -> Vec<String> {
     if ways.is_empty() { local } else { ways }
 }
 
+/// The addresses that accept connections, and the others. A node that waits for a silent one in vain counts that time as used.
+fn answering(addresses: Vec<String>) -> (Vec<String>, Vec<String>) {
+    let answers = |address: &String| match address.to_socket_addrs() {
+        Ok(mut of) => of.any(|at| TcpStream::connect_timeout(&at, ANSWERS_WITHIN).is_ok()),
+        // The measurement has the reason.
+        Err(_) => true,
+    };
+    let answers: Vec<bool> = std::thread::scope(|scope| {
+        let asked = addresses.iter().map(|of| scope.spawn(|| answers(of)));
+        let asked: Vec<_> = asked.collect();
+        let asked = asked.into_iter();
+        asked.map(|of| of.join().unwrap_or(true)).collect()
+    });
+    let all = addresses.into_iter().zip(answers);
+    let (answering, silent): (Vec<_>, Vec<_>) = all.partition(|(_, answers)| *answers);
+    let bare = |of: Vec<(String, bool)>| of.into_iter().map(|(address, _)| address).collect();
+    (bare(answering), bare(silent))
+}
+
 /// Makes a node the other end of a measurement.
 fn reserve(
-    dialled: &Part,
+    dialled: &Part<'_>,
     terms: &Terms,
     is_forced: bool,
-    until: Instant,
+    patience: &mut Patience,
 ) -> Result<LinkEnd, NoFigures> {
     loop {
         let reply = dialled.measure(terms, is_forced, None)?;
-        let Some(reply) = free(reply, until)? else {
+        let Some(reply) = patience.free(reply)? else {
             continue;
         };
         let end = reply.end.ok_or(NoFigures::Nonsense)?;
@@ -243,23 +291,23 @@ fn reserve(
 
 /// Measures the link between two nodes.
 fn between(
-    dialling: &Part,
-    dialled: &Part,
+    dialling: &Part<'_>,
+    dialled: &Part<'_>,
     terms: &Terms,
     is_forced: bool,
 ) -> Result<Shown, NoFigures> {
-    let until = Instant::now() + PATIENCE;
+    let mut patience = Patience::new();
     loop {
-        let end = reserve(dialled, terms, is_forced, until)?;
+        let end = reserve(dialled, terms, is_forced, &mut patience)?;
         let to = LinkEnd {
-            place: dialled.claim.place.clone(),
+            place: dialled.claim().place,
             ..end.clone()
         };
         let reply = dialling.measure(terms, is_forced, Some(to));
         if !reply.as_ref().is_ok_and(|reply| reply.busy_ms == 0) {
             release(&dialled.node, &end);
         }
-        if let Some(reply) = free(reply?, until)? {
+        if let Some(reply) = patience.free(reply?)? {
             let entry = reply.link.as_ref().and_then(Entry::from_wire);
             let entry = entry.ok_or(NoFigures::Nonsense)?;
             return Ok(shown(&id(&dialling.node.uuid), entry));
@@ -267,17 +315,41 @@ fn between(
     }
 }
 
-/// Waits if the node is busy; then there is no reply.
-fn free(reply: MeasureLinkReply, until: Instant) -> Result<Option<MeasureLinkReply>, NoFigures> {
-    if reply.busy_ms == 0 {
-        return Ok(Some(reply));
+/// How long busy nodes are asked again.
+struct Patience {
+    until: Instant,
+    /// Whether a node has been busy already.
+    has_waited: bool,
+}
+
+impl Patience {
+    fn new() -> Patience {
+        Patience {
+            until: Instant::now() + PATIENCE,
+            has_waited: false,
+        }
     }
-    let wait = Duration::from_millis(reply.busy_ms.into());
-    if Instant::now() + wait >= until {
-        return Err(NoFigures::Busy);
+
+    /// Waits if the node is busy; then there is no reply.
+    fn free(&mut self, reply: MeasureLinkReply) -> Result<Option<MeasureLinkReply>, NoFigures> {
+        if reply.busy_ms == 0 {
+            return Ok(Some(reply));
+        }
+        let wait = self.wait(Duration::from_millis(reply.busy_ms.into()));
+        if Instant::now() + wait >= self.until {
+            return Err(NoFigures::Busy);
+        }
+        std::thread::sleep(wait);
+        Ok(None)
     }
-    std::thread::sleep(wait);
-    Ok(None)
+
+    /// How long to wait for a node that is busy for so long at most.
+    fn wait(&mut self, busy: Duration) -> Duration {
+        match std::mem::replace(&mut self.has_waited, true) {
+            false => busy.min(ENDING),
+            true => busy,
+        }
+    }
 }
 
 /// The end that a node has reserved.
@@ -300,8 +372,13 @@ fn release(dialled: &NodeEnd, end: &LinkEnd) {
 }
 
 /// Measures the link from this machine to an address of a node.
-fn own(dialled: &Part, address: &str, terms: &Terms, is_forced: bool) -> Result<Entry, NoFigures> {
-    let end = reserve(dialled, terms, is_forced, Instant::now() + PATIENCE)?;
+fn own(
+    dialled: &Part<'_>,
+    address: &str,
+    terms: &Terms,
+    is_forced: bool,
+) -> Result<Entry, NoFigures> {
+    let end = reserve(dialled, terms, is_forced, &mut Patience::new())?;
     let node = &dialled.node;
     let to = End {
         addresses: vec![address.to_owned()],
@@ -344,5 +421,24 @@ mod tests {
             of(&["no.such.invalid:1", two[0]]),
             [two[0], "no.such.invalid:1"]
         );
+    }
+    #[test]
+    fn silent_addresses_are_not_measured() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap().to_string();
+        // Nobody else gets the port of the open one.
+        let shut = open.replace("127.0.0.1:", "127.0.0.3:");
+        let unknown = "no.such.invalid:1".to_owned();
+        let all = vec![shut.clone(), open.clone(), unknown.clone()];
+        assert_eq!(answering(all), (vec![open, unknown], vec![shut]));
+    }
+
+    #[test]
+    fn a_busy_node_is_asked_again_soon_once() {
+        let long = Duration::from_secs(6);
+        let mut patience = Patience::new();
+        assert_eq!([(); 3].map(|()| patience.wait(long)), [ENDING, long, long]);
+        let short = Duration::from_millis(20);
+        assert_eq!(Patience::new().wait(short), short);
     }
 }
