@@ -114,6 +114,11 @@ impl Writer {
         }
     }
 
+    /// How many bytes have come.
+    pub(super) fn length(&self) -> u64 {
+        self.written + self.batch.len() as u64
+    }
+
     /// Waits until everything is written. Returns the contents.
     ///
     /// # Errors

@@ -14,9 +14,9 @@ use causeway_proto::manager::{
 };
 use causeway_proto::preamble::{Purpose, Verdict};
 use causeway_proto::version::WireVersion;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::StreamExt;
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::common::manager::Manager;
@@ -38,14 +38,27 @@ struct Target {
     runtime: tokio::runtime::Runtime,
     /// Notified when a call has brought the first contents.
     begun: Receiver<()>,
-    /// Notified when a call has brought all sessions.
+    /// Notified when a call's stream of sessions has ended.
     received: Receiver<()>,
     answers: Arc<Notify>,
+}
+
+/// When a target begins its answer.
+#[derive(Clone, Copy, PartialEq)]
+enum Begins {
+    /// With the first part, as a node does.
+    AtOnce,
+    /// When it has all sessions.
+    AtTheEnd,
 }
 
 impl Target {
     /// Starts a node that answers once it has all sessions, or not until it is told to.
     fn start(answers: bool) -> Target {
+        Target::start_beginning(Begins::AtTheEnd, answers)
+    }
+
+    fn start_beginning(when: Begins, answers: bool) -> Target {
         let may_answer = Arc::new(Notify::new());
         if answers {
             may_answer.notify_one();
@@ -60,6 +73,7 @@ impl Target {
         let listener = runtime.block_on(bound).unwrap();
         let address = listener.local_addr().unwrap();
         let service = NodeServer::new(Taker {
+            when,
             answers: Arc::clone(&may_answer),
             begins,
             receives,
@@ -83,13 +97,20 @@ impl Target {
         self.received.recv_timeout(LIMIT).expect("all sessions");
     }
 
+    /// Waits until the node has the first bytes of a session.
+    fn has_some(&self) {
+        self.begun.recv_timeout(LIMIT).expect("contents");
+    }
+
     /// Closes all connections, as a node does that is killed.
     fn crash(self) {
         self.runtime.shutdown_timeout(Duration::ZERO);
     }
 }
 
+#[derive(Clone)]
 struct Taker {
+    when: Begins,
     answers: Arc<Notify>,
     begins: Sender<()>,
     receives: Sender<()>,
@@ -99,15 +120,12 @@ fn nothing<T>() -> Result<Response<T>, Status> {
     Err(Status::unimplemented("this node only takes sessions"))
 }
 
-#[tonic::async_trait]
-impl NodeService for Taker {
-    type TakeSessionsStream = tokio_stream::Once<Result<SessionsTaken, Status>>;
-
-    async fn take_sessions(
-        &self,
-        request: Request<Streaming<SessionPart>>,
-    ) -> Result<Response<Self::TakeSessionsStream>, Status> {
-        let mut parts = request.into_inner();
+impl Taker {
+    async fn receive(
+        self,
+        mut parts: Streaming<SessionPart>,
+        answer: mpsc::Sender<Result<SessionsTaken, Status>>,
+    ) -> Result<(), Status> {
         let mut has_begun = false;
         while let Some(part) = parts.next().await {
             let is_contents =
@@ -120,7 +138,26 @@ impl NodeService for Taker {
         }
         let _ = self.receives.send(());
         self.answers.notified().await;
-        Ok(Response::new(tokio_stream::once(Ok(SessionsTaken {}))))
+        let _ = answer.send(Ok(SessionsTaken {})).await;
+        Ok(())
+    }
+}
+
+#[tonic::async_trait]
+impl NodeService for Taker {
+    type TakeSessionsStream = ReceiverStream<Result<SessionsTaken, Status>>;
+
+    async fn take_sessions(
+        &self,
+        request: Request<Streaming<SessionPart>>,
+    ) -> Result<Response<Self::TakeSessionsStream>, Status> {
+        let (answer, answered) = mpsc::channel(1);
+        let received = self.clone().receive(request.into_inner(), answer);
+        match self.when {
+            Begins::AtOnce => drop(tokio::spawn(received)),
+            Begins::AtTheEnd => received.await?,
+        }
+        Ok(Response::new(ReceiverStream::new(answered)))
     }
 
     async fn get_inventory(
@@ -347,7 +384,7 @@ fn contents_leave_before_the_sessions_worker_has_ended() {
     hear_parking(&mut scene.session, Parking::Stand);
     scene.session.send_raw(&stands());
     hear_parking(&mut scene.session, Parking::Done);
-    target.begun.recv_timeout(LIMIT).expect("contents");
+    target.has_some();
     // The worker waits until its client has left.
     let commands = &scene.session.commands;
     commands.set_nonblocking(true).unwrap();
@@ -466,6 +503,30 @@ fn a_move_is_called_off_while_its_sessions_are_being_parked() {
     scene.sees_taken(22);
     assert!(first.received.try_recv().is_err());
     scene.stays();
+    scene.goes_on();
+}
+
+#[test]
+fn a_move_that_is_called_off_ends_its_call_while_another_session_is_waited_for() {
+    let mut scene = Scene::new();
+    let daemon = &scene.cluster.daemon;
+    let other = Resuming::open_leased(daemon, process(2), LONG, false, &scene.credential);
+    let mut other = other.unwrap();
+    let first = Target::start(true);
+    scene.moves_to(&first, 21);
+    park(&mut scene.session);
+    hear_parking(&mut other, Parking::Stand);
+    // The other client never stands.
+    scene.cluster.node.beat(|of| of.sessions == 1);
+    scene.stays();
+    scene.sees_not_taken(21);
+    // ---- this move sends the session that is parked already
+    let second = Target::start_beginning(Begins::AtOnce, false);
+    scene.moves_to(&second, 22);
+    second.has_some();
+    scene.stays();
+    scene.sees_not_taken(22);
+    second.has_all();
     scene.goes_on();
 }
 

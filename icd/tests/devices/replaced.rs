@@ -210,7 +210,8 @@ fn a_new_worker_waits_for_a_client_that_is_away() {
 fn memory_that_gets_the_contents_of_a_checkpoint_is_not_cleared_before() {
     own_process!();
     let _turn = turn();
-    let daemon = Daemon::start_logged("127.0.0.1:0", "devices = 1", &[]);
+    let flags = ["--log".to_owned(), "debug".to_owned()];
+    let daemon = Daemon::start_logged("127.0.0.1:0", "devices = 1", &flags);
     let server = connect(&daemon.address.to_string()).expect("a server");
     let cl = Fixture::on(devices_of(server)[0]);
     let buffer = cl.buffer(CL_MEM_READ_WRITE, MIB);
@@ -221,8 +222,13 @@ fn memory_that_gets_the_contents_of_a_checkpoint_is_not_cleared_before() {
     let cleared = || daemon.calls().matches("clEnqueueFillBuffer(").count();
     let before = cleared();
     assert!(before > 0, "new memory is cleared");
+    let says = |what| daemon.log().contains(what);
+    eventually("a checkpoint", || {
+        says("a checkpoint is made").then_some(())
+    });
     replace_worker(&daemon, server);
     assert!(cl.read(buffer, 0, MIB) == pattern(LOG / MIB - 2, MIB));
+    assert!(says("the session goes on in this worker"));
     assert_eq!(cleared(), before);
     // New memory is cleared again.
     assert_eq!(cl.read(cl.buffer(CL_MEM_READ_WRITE, MIB), 0, MIB), [0; MIB]);

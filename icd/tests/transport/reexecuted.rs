@@ -150,6 +150,29 @@ fn a_daemons_deaths_are_no_deaths_at_a_kernel() {
 }
 
 #[test]
+fn a_kernel_during_which_four_daemons_end_is_not_executed_again() {
+    let fake = node();
+    let upper = Upper::new();
+    let (_node, _session, mut worker) = executing(&fake, Carrier::Direct, &upper);
+    fake.set_position(WANTS_RECORD | REEXECUTES);
+    for incarnation in 2..5 {
+        fake.set_incarnation(incarnation);
+        fake.lose_session();
+        worker.die();
+        worker = fake.worker();
+        receive_all(&mut worker);
+    }
+    fake.set_incarnation(5);
+    fake.lose_session();
+    worker.die();
+    let loss = upper.loss().to_string();
+    assert!(
+        loss.contains("daemon ended 4 times during the kernel `endless`"),
+        "{loss}"
+    );
+}
+
+#[test]
 fn a_worker_that_dies_between_both_connections_dies_at_no_command() {
     for carrier in [Carrier::Direct, Carrier::Grpc] {
         let fake = node();

@@ -9,8 +9,10 @@
 //! ```
 //!
 //! This module decides nothing about leases: the manager has granted the new node's units before, and withdraws the
-//! grant of either node afterwards. Contents leave while the worker writes them. Invariants: a session's contents are released here only when the manager withdraws the
-//! lease. One move of a lease is under way at a time.
+//! grant of either node afterwards. Contents leave while the worker writes them.
+//!
+//! Invariants: a session's contents are released here only when the manager withdraws the lease. One move of a lease is
+//! under way at a time. No thread sends for a move that has ended.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -71,6 +73,20 @@ struct NotMoved {
     elsewhere: bool,
 }
 
+/// Where a call that sends sessions has failed.
+enum Failed {
+    /// The contents cannot be read.
+    Here(std::io::Error),
+    /// The other node has refused them, or is lost.
+    There(Status),
+}
+
+impl From<Status> for Failed {
+    fn from(status: Status) -> Failed {
+        Failed::There(status)
+    }
+}
+
 impl NotMoved {
     fn stays(reason: impl Into<String>) -> NotMoved {
         NotMoved {
@@ -84,6 +100,10 @@ impl NotMoved {
             reason: reason.into(),
             elsewhere: true,
         }
+    }
+
+    fn not_read(error: &std::io::Error) -> NotMoved {
+        NotMoved::stays(format!("the contents of a session cannot be read: {error}"))
     }
 }
 
@@ -239,7 +259,10 @@ impl Managed {
         departing: Vec<Departing>,
         until: Instant,
     ) -> Result<(), NotMoved> {
-        let (parts, mut sent) = mpsc::channel(QUEUED);
+        let (queue, mut sent) = mpsc::channel(QUEUED);
+        // Once the other node has begun to answer, the call would not end with its future.
+        let (call, _goes_on) = oneshot::channel();
+        let parts = Parts { queue, call };
         let taking = Taking {
             wire_version: WireVersion::CURRENT.number().into(),
             credential,
@@ -249,19 +272,27 @@ impl Managed {
         let progress = move |id| workers.progress(id);
         let reading =
             tokio::task::spawn_blocking(move || read(&parts, taking, departing, progress));
-        let first = sent.recv().await;
+        let Some(first) = sent.recv().await else {
+            let read = read_by(reading).await;
+            return Err(NotMoved::not_read(&read.err().unwrap_or_else(ended_early)));
+        };
         // Anew, because the other node ends idle connections, and a session may have taken long to stand still.
         let mut client = self.reach(&target.addresses, until).await?;
-        let sent = tokio_stream::iter(first).chain(ReceiverStream::new(sent));
+        let sent = tokio_stream::once(first).chain(ReceiverStream::new(sent));
         let mut request = tonic::Request::new(sent);
         dial::authorize(&mut request, self.0.settings.token.as_ref());
         let by = until + BEHIND;
         let taken = tokio::time::timeout_at(by, take(&mut client, request, reading)).await;
-        let taken = taken.unwrap_or_else(|_| Err(Status::deadline_exceeded("it took too long")));
-        taken.map_err(|status| {
-            let (name, why) = (&target.name, status.message());
-            NotMoved::not_taken(format!("node {name} did not take its sessions: {why}"))
-        })
+        let too_long = |_| Err(Status::deadline_exceeded("it took too long").into());
+        taken
+            .unwrap_or_else(too_long)
+            .map_err(|failed| match failed {
+                Failed::Here(error) => NotMoved::not_read(&error),
+                Failed::There(status) => {
+                    let (name, why) = (&target.name, status.message());
+                    NotMoved::not_taken(format!("node {name} did not take its sessions: {why}"))
+                }
+            })
     }
 
     async fn reach(
@@ -322,8 +353,8 @@ impl Managed {
             match part {
                 Part::Contents(bytes) => arriving.write(&bytes).await?,
                 Part::Ticket(ticket) => arriving.end_one(&ticket).await?,
-                Part::Ended(_) => arriving.last = None,
-                Part::Taking(_) => return Err(misplaced()),
+                Part::Ended(true) => arriving.forget_one()?,
+                Part::Ended(false) | Part::Taking(_) => return Err(misplaced()),
             }
         }
         let arrived = arriving.end()?;
@@ -413,6 +444,13 @@ impl Arriving<'_> {
         Ok(())
     }
 
+    // A session has ended while it was sent.
+    fn forget_one(&mut self) -> Result<(), Status> {
+        let (.., writer) = self.last.take().ok_or_else(misplaced)?;
+        self.room = self.room.saturating_add(writer.length());
+        Ok(())
+    }
+
     fn end(self) -> Result<Vec<Arrived>, Status> {
         match self.last.is_none() && self.begun == self.taking.sessions {
             true => Ok(self.arrived),
@@ -439,100 +477,136 @@ async fn next(parts: &mut Streaming<SessionPart>) -> Result<Option<Part>, Status
 }
 
 // Has another node take the sessions, which a thread reads.
-async fn take<Parts>(
+async fn take<Stream>(
     client: &mut NodeClient<tonic::transport::Channel>,
-    request: tonic::Request<Parts>,
+    request: tonic::Request<Stream>,
     reading: JoinHandle<std::io::Result<()>>,
-) -> Result<(), Status>
+) -> Result<(), Failed>
 where
-    Parts: tokio_stream::Stream<Item = SessionPart> + Send + 'static,
+    Stream: tokio_stream::Stream<Item = SessionPart> + Send + 'static,
 {
-    let mut taken = client.take_sessions(request).await?.into_inner();
     let answer = async {
+        let mut taken = client.take_sessions(request).await?.into_inner();
         let answer = taken.next().await;
         answer.unwrap_or_else(|| Err(Status::unavailable("the node closed the connection")))
     };
     tokio::pin!(answer);
-    // An answer before the last part is a refusal.
-    let read = tokio::select! {
-        answer = &mut answer => return answer.map(drop),
-        read = reading => read,
-    };
-    read.map_err(|error| Status::internal(error.to_string()))??;
+    tokio::select! {
+        // First, because the other node refuses what ends early.
+        biased;
+        read = read_by(reading) => read.map_err(Failed::Here)?,
+        // An answer before the last part is a refusal.
+        answer = &mut answer => return Ok(answer.map(drop)?),
+    }
     let answer = tokio::time::timeout(TAKEN_WITHIN, answer).await;
     answer.map_err(|_| Status::deadline_exceeded("it did not answer in time"))??;
     Ok(())
 }
 
-// Sends all parts. The files are read on a thread that may wait for a disk.
+async fn read_by(thread: JoinHandle<std::io::Result<()>>) -> std::io::Result<()> {
+    thread.await.map_err(std::io::Error::other)?
+}
+
+fn ended_early() -> std::io::Error {
+    std::io::Error::other("the sessions stay")
+}
+
+/// Where the parts of a call go.
+struct Parts {
+    queue: mpsc::Sender<SessionPart>,
+    /// Closed when nobody waits for the call any more.
+    call: oneshot::Sender<()>,
+}
+
+impl Parts {
+    /// Whether the call has ended. Its answer says why, if anybody waits for it.
+    fn are_over(&self) -> bool {
+        self.queue.is_closed() || self.call.is_closed()
+    }
+
+    fn push(&self, part: Part) {
+        if !self.are_over() {
+            let _ = self.queue.blocking_send(SessionPart { part: Some(part) });
+        }
+    }
+}
+
+// Sends all parts, or ends early with the call. The files are read on a thread that may wait for a disk.
 fn read(
-    parts: &mpsc::Sender<SessionPart>,
+    parts: &Parts,
     taking: Taking,
     departing: Vec<Departing>,
     progress: impl Fn(SessionId) -> Progress,
 ) -> std::io::Result<()> {
     if let Some(Departing { id, contents }) = departing.first() {
-        while !parts.is_closed()
+        while !parts.are_over()
             && matches!(progress(*id), Progress::Parks)
             && contents.read_at(0, 1)?.is_empty()
         {
             std::thread::sleep(LOOK_EVERY);
         }
     }
-    push(parts, Part::Taking(taking));
-    for Departing { id, contents } in departing {
-        // The other node prepares for the session, or refuses it.
-        push(parts, Part::Contents(Bytes::new()));
-        let (mut at, mut last) = (0, Instant::now());
-        while !parts.is_closed() {
-            // Asked before the contents are read: then they are whole when the session is parked.
-            let progress = progress(id);
-            let before = at;
-            at = push_contents(parts, &contents, at)?;
-            match progress {
-                Progress::Parks => {}
-                Progress::Parked(ticket) => {
-                    tracing::debug!(session = ?id, bytes = at, "a session is sent to another node");
-                    push(parts, Part::Ticket(ticket.to_bytes().into()));
-                    break;
-                }
-                Progress::Over => {
-                    push(parts, Part::Ended(true));
-                    break;
-                }
-            }
-            if at > before {
-                last = Instant::now();
-            } else if last.elapsed() >= STILL_WAITS {
-                push(parts, Part::Contents(Bytes::new()));
-                last = Instant::now();
-            }
-            std::thread::sleep(LOOK_EVERY);
+    parts.push(Part::Taking(taking));
+    for departing in departing {
+        if !read_session(parts, &departing, || progress(departing.id))? {
+            break;
         }
     }
     Ok(())
 }
 
+// Sends a session as far as it is written, until it is whole. Returns whether the next one follows.
+fn read_session(
+    parts: &Parts,
+    Departing { id, contents }: &Departing,
+    progress: impl Fn() -> Progress,
+) -> std::io::Result<bool> {
+    // The other node prepares for the session, or refuses it.
+    parts.push(Part::Contents(Bytes::new()));
+    let (mut at, mut last) = (0, Instant::now());
+    loop {
+        // Asked before the contents are read: then they are whole when the session is parked.
+        let now = progress();
+        let before = at;
+        at = push_contents(parts, contents, at)?;
+        // Looked at last: the session may be parked for a later move.
+        if parts.are_over() {
+            return Ok(false);
+        }
+        match now {
+            Progress::Parks => {}
+            Progress::Parked(ticket) => {
+                tracing::debug!(session = ?id, bytes = at, "a session is sent to another node");
+                parts.push(Part::Ticket(ticket.to_bytes().into()));
+                return Ok(true);
+            }
+            Progress::Over => {
+                parts.push(Part::Ended(true));
+                return Ok(true);
+            }
+            Progress::Stays => return Ok(false),
+        }
+        if at > before {
+            last = Instant::now();
+        } else if last.elapsed() >= STILL_WAITS {
+            parts.push(Part::Contents(Bytes::new()));
+            last = Instant::now();
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 // Sends the contents from a position on, as far as they are written. Returns the next position.
-fn push_contents(
-    parts: &mpsc::Sender<SessionPart>,
-    contents: &Contents,
-    mut at: u64,
-) -> std::io::Result<u64> {
-    while !parts.is_closed() {
+fn push_contents(parts: &Parts, contents: &Contents, mut at: u64) -> std::io::Result<u64> {
+    while !parts.are_over() {
         let piece = contents.read_at(at, PIECE)?;
         if piece.is_empty() {
             break;
         }
         at += piece.len() as u64;
-        push(parts, Part::Contents(piece.into()));
+        parts.push(Part::Contents(piece.into()));
     }
     Ok(at)
-}
-
-fn push(parts: &mpsc::Sender<SessionPart>, part: Part) {
-    // If the call has ended, its answer says why.
-    let _ = parts.blocking_send(SessionPart { part: Some(part) });
 }
 
 /// Bytes of memory that a session may have on these devices.
@@ -568,7 +642,9 @@ mod tests {
         let contents = Contents::from(file);
         let worker = contents.at_the_start().unwrap();
         seek(&worker, SeekFrom::Start(7)).unwrap();
-        let (parts, mut sent) = mpsc::channel(16);
+        let (queue, mut sent) = mpsc::channel(16);
+        let (call, _goes_on) = oneshot::channel();
+        let parts = Parts { queue, call };
         let departing = vec![Departing {
             id: SessionId([1; 16]),
             contents,

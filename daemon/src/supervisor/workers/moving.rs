@@ -84,8 +84,10 @@ pub(in super::super) enum Progress {
     Parks,
     /// Its contents are whole.
     Parked(Box<Ticket>),
-    /// It does not leave any more.
+    /// It has ended.
     Over,
+    /// Its lease does not leave any more.
+    Stays,
 }
 
 /// A session that has come from another node.
@@ -338,12 +340,17 @@ impl Workers {
     /// Returns how far a session is that leaves.
     pub(in super::super) fn progress(&self, id: SessionId) -> Progress {
         let state = self.0.state.lock();
-        match state.moving.parked.get(&id) {
-            Some(of) if matches!(of.stage, Stage::Leaves(_)) => {
-                Progress::Parked(Box::new(of.ticket.clone()))
-            }
-            _ if state.sessions.contains_key(&id) => Progress::Parks,
-            _ => Progress::Over,
+        if let Some(of) = state.moving.parked.get(&id) {
+            return match of.stage {
+                Stage::Leaves(_) => Progress::Parked(Box::new(of.ticket.clone())),
+                _ => Progress::Stays,
+            };
+        }
+        let lease = |of: &Served| of.place.as_ref().map(Place::lease);
+        match state.sessions.get(&id).map(lease) {
+            Some(Some(lease)) if state.moving.leaves(lease) => Progress::Parks,
+            Some(_) => Progress::Stays,
+            None => Progress::Over,
         }
     }
 

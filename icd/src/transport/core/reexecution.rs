@@ -5,8 +5,8 @@
 //! again that the program knew when it appended the command. What comes again is compared and not given again.
 //!
 //! Two ends: the *protection* ends if the log is full or the session has something that cannot be executed again. The
-//! program then goes on as without. The *session* ends if what comes again differs, or if the worker has died twice at a
-//! command.
+//! program then goes on as without. The *session* ends if what comes again differs, if the worker has died twice at a
+//! command, or if the node's daemon has ended four times during one.
 //!
 //! Invariant: between the loss of the connections and the next ones, no event batch and no lane of the worker before is
 //! handled, so nothing of it arrives late.
@@ -44,6 +44,9 @@ const DEATHS: u32 = 2;
 /// The same for a build, which does not crash by itself. Most of the time in which commands are executed again may be for
 /// builds, so somebody who kills workers meets the same one easily.
 const DEATHS_AT_BUILDS: u32 = 4;
+/// A command during which this many daemons have ended is not executed again. A daemon's end may have another cause, but a
+/// command that takes the whole node down must not do so for ever.
+const DAEMONS: u32 = 4;
 /// How often a thread looks whether another one has handled its event batch, which takes microseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -65,6 +68,8 @@ pub(in crate::transport) struct Reexecution {
 struct Deaths {
     /// How many workers have died at a command, by its number.
     at: FxHashMap<u64, u32>,
+    /// How many daemons have ended during a command, by its number.
+    of_daemons: FxHashMap<u64, u32>,
     /// The incarnation of the present worker; 0: not known.
     present: u64,
 }
@@ -393,9 +398,8 @@ impl Core {
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
         let is_another = again.deaths.lock().is_another(incarnation);
-        // A worker that ends with its daemon dies at no command.
-        if is_another && !is_reopened {
-            self.note_death(again)?;
+        if is_another {
+            self.note_death(again, is_reopened)?;
         }
         // The worker before may have died before it could say that its last checkpoint is whole.
         if self.outbox.last_cut() != cut && !(self.outbox.stands() && self.cut()) {
@@ -447,8 +451,9 @@ impl Core {
         )
     }
 
-    // Counts the death of the worker at the commands that it was executing.
-    fn note_death(&self, again: &Reexecution) -> Result<(), Impossible> {
+    // Counts the death of the worker at the commands that it was executing. A worker that ends with its daemon dies at no
+    // command.
+    fn note_death(&self, again: &Reexecution, is_daemons: bool) -> Result<(), Impossible> {
         let given = again.given.lock();
         let looked = (self.outbox).with_written(|kept| Suspects::of(kept.written(), &given));
         drop(given);
@@ -460,18 +465,23 @@ impl Core {
             .running();
         let mut deaths = again.deaths.lock();
         for suspect in running {
-            let count = deaths.at.entry(suspect.number).or_default();
-            *count += 1;
-            let most = if suspect.is_build {
-                DEATHS_AT_BUILDS
-            } else {
-                DEATHS
+            let (counts, most) = match (is_daemons, suspect.is_build) {
+                (true, _) => (&mut deaths.of_daemons, DAEMONS),
+                (false, true) => (&mut deaths.at, DEATHS_AT_BUILDS),
+                (false, false) => (&mut deaths.at, DEATHS),
             };
+            let count = counts.entry(suspect.number).or_default();
+            *count += 1;
             if *count >= most {
-                return Err(Impossible::NotAgain(format!(
-                    "it died {most} times at {}, which is not executed once more",
-                    suspect.what
-                )));
+                let what = suspect.what;
+                return Err(Impossible::NotAgain(match is_daemons {
+                    true => format!(
+                        "the node's daemon ended {most} times during {what}, which is not executed once more"
+                    ),
+                    false => {
+                        format!("it died {most} times at {what}, which is not executed once more")
+                    }
+                }));
             }
         }
         Ok(())
