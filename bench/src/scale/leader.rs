@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_managers::probe::{self, Probed};
 use causeway_managers::{Disbelieved, Finder, HighestTerm, Kept, NotLeader, Patience, Refusal};
@@ -98,7 +98,7 @@ impl Seeker {
     /// Asks a manager whether it leads, over the kept connection or a new one.
     async fn ask(&self, number: usize, kept: &Kept<Channel>) -> Result<Channel, NotLeader<()>> {
         let number_of = |named: &str| self.managers.iter().position(|address| address == named);
-        let known = match kept.take(number) {
+        let known = match kept.take(number, Instant::now()) {
             Some(channel) => Some((self.leads(&channel).await, channel)),
             None => None,
         };
@@ -112,7 +112,7 @@ impl Seeker {
             }
         };
         if matches!(leads, Err(Probed::NotLeading(_))) {
-            kept.put(number, channel.clone());
+            kept.put(number, channel.clone(), Instant::now());
         }
         leads.map_err(|probed| probed.not_leader(number_of, drop))?;
         Ok(channel)
