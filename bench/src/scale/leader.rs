@@ -81,7 +81,7 @@ impl Seeker {
     /// Waits until a manager leads. Returns a connection to it.
     pub(super) async fn find(&mut self) -> Result<Channel, Error> {
         if let [only] = &self.managers[..] {
-            return Ok(timeout(PATIENCE, dial_only(only)).await??);
+            return timeout(PATIENCE, dial_only(only)).await?;
         }
         let mut finder = Finder::new(self.managers.len(), self.led, Patience::Forever);
         let (this, kept) = (&*self, &Kept::new(self.managers.len()));
