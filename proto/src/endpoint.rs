@@ -17,17 +17,26 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// For connections to nodes.
-    pub const NODE: KeepAlive = KeepAlive {
+    /// For most connections. Nodes also use it to managers, because their own heartbeats notice silence.
+    pub const USUAL: KeepAlive = KeepAlive {
         every: Duration::from_secs(15),
         within: Duration::from_secs(10),
     };
-    /// For connections to device managers. A client that waits in the queue may hear nothing for long, and another manager may
-    /// lead meanwhile. So a silent manager is left after as long as nodes leave it.
-    pub const MANAGER: KeepAlive = KeepAlive {
+    /// For a client's connections to one of several device managers. A client that waits in the queue may hear nothing for
+    /// long, and another manager may lead meanwhile. So a silent manager is left after 5 s.
+    pub const OF_SEVERAL: KeepAlive = KeepAlive {
         every: Duration::from_secs(2),
         within: Duration::from_secs(3),
     };
+
+    /// For a client's connection to a device manager. No other one takes over from a manager that is alone.
+    #[must_use]
+    pub fn to_manager(has_several: bool) -> KeepAlive {
+        match has_several {
+            true => KeepAlive::OF_SEVERAL,
+            false => KeepAlive::USUAL,
+        }
+    }
 
     /// The endpoint with these pings.
     #[must_use]

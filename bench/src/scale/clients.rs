@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-use super::leader::{dial, is_passing};
+use super::leader::{dial_only, is_passing};
 use super::{AHEAD, Error, PATIENCE};
 
 /// Interval at which a manager is asked whether it leads.
@@ -259,7 +259,7 @@ impl Client {
     }
 
     async fn dial(&self) -> Result<Channel, Error> {
-        timeout(PATIENCE, dial(&self.manager, None)).await?
+        timeout(PATIENCE, dial_only(&self.manager)).await?
     }
 
     /// A client that stays is connected already. Another one occupies a place while it is connected.

@@ -58,12 +58,13 @@ struct Shared {
     there: watch::Sender<There>,
     joining: Semaphore,
     sessions: AtomicBool,
-    /// The leases that nodes serve.
-    served: Mutex<BTreeSet<Vec<u8>>>,
+    /// The leases that nodes serve, each with the node's number: an offer may be withdrawn from one node, and the lease be
+    /// granted on another one.
+    served: Mutex<BTreeSet<(Vec<u8>, u32)>>,
 }
 
 impl Shared {
-    fn served(&self) -> std::sync::MutexGuard<'_, BTreeSet<Vec<u8>>> {
+    fn served(&self) -> std::sync::MutexGuard<'_, BTreeSet<(Vec<u8>, u32)>> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -122,7 +123,8 @@ impl Cluster {
 
     /// The leases that nodes serve.
     pub(super) fn served(&self) -> BTreeSet<Vec<u8>> {
-        self.shared.served().clone()
+        let served = self.shared.served();
+        served.iter().map(|(lease, _)| lease.clone()).collect()
     }
 
     /// Waits until no node is accepted.
@@ -310,7 +312,7 @@ impl Node {
             }
             *place = Some(ours.clone());
         }
-        self.shared.served().insert(ours.lease);
+        self.shared.served().insert((ours.lease, self.number));
         let (lease_id, epoch) = (grant.lease_id.clone(), grant.epoch);
         let mut answers = vec![from_node(from_node::Message::Acknowledged(
             GrantAcknowledged {
@@ -332,7 +334,8 @@ impl Node {
         for place in &mut self.served {
             let is_it = |of: &Served| of.lease == *word.lease_id && of.epoch <= word.epoch;
             if place.take_if(|of| is_it(of)).is_some() {
-                self.shared.served().remove(&*word.lease_id);
+                let served = (word.lease_id.to_vec(), self.number);
+                self.shared.served().remove(&served);
             }
         }
         from_node(from_node::Message::Withdrawn(GrantWithdrawn {

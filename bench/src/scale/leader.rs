@@ -1,12 +1,12 @@
 //! How a simulated node or client reaches the manager that leads, and who has reached it.
 //!
-//! A [`Seeker`] asks and believes managers as those of the product do: by the same search, with a connection of its own for
-//! each question. A manager that is alone is not asked whether it leads. Invariant: [`There`] counts participants of one term.
+//! A [`Seeker`] asks and believes managers as those of the product do: by the same search, over connections that are kept for
+//! its first seconds. A manager that is alone is not asked whether it leads. Invariant: [`There`] counts participants of one term.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_managers::probe::{self, Probed};
 use causeway_managers::{Disbelieved, Finder, HighestTerm, Kept, NotLeader, Patience, Refusal};
@@ -81,7 +81,7 @@ impl Seeker {
     /// Waits until a manager leads. Returns a connection to it.
     pub(super) async fn find(&mut self) -> Result<Channel, Error> {
         if let [only] = &self.managers[..] {
-            return Ok(timeout(PATIENCE, dial(only, None)).await??);
+            return timeout(PATIENCE, dial_only(only)).await?;
         }
         let mut finder = Finder::new(self.managers.len(), self.led, Patience::Forever);
         let (this, kept) = (&*self, &Kept::new(self.managers.len()));
@@ -98,7 +98,7 @@ impl Seeker {
     /// Asks a manager whether it leads, over the kept connection or a new one.
     async fn ask(&self, number: usize, kept: &Kept<Channel>) -> Result<Channel, NotLeader<()>> {
         let number_of = |named: &str| self.managers.iter().position(|address| address == named);
-        let known = match kept.take(number) {
+        let known = match kept.take(number, Instant::now()) {
             Some(channel) => Some((self.leads(&channel).await, channel)),
             None => None,
         };
@@ -106,16 +106,27 @@ impl Seeker {
             Some(known) if !matches!(known.0, Err(Probed::Broken(_))) => known,
             // The manager may lead by now, and has closed the connections of its time as a standby.
             _ => {
-                let dialled = dial(&self.managers[number], self.source).await;
+                let dialled = self.dial(&self.managers[number]).await;
                 let channel = dialled.map_err(|_| FAILED)?;
                 (self.leads(&channel).await, channel)
             }
         };
         if matches!(leads, Err(Probed::NotLeading(_))) {
-            kept.put(number, channel.clone());
+            kept.put(number, channel.clone(), Instant::now());
         }
         leads.map_err(|probed| probed.not_leader(number_of, drop))?;
         Ok(channel)
+    }
+
+    /// Connects to one of several managers, with the pings of the product's nodes or clients.
+    async fn dial(&self, address: &str) -> Result<Channel, Error> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+        let keep_alive = match self.node {
+            Some(_) => KeepAlive::USUAL,
+            None => KeepAlive::OF_SEVERAL,
+        };
+        let endpoint = keep_alive.of(endpoint.local_address(self.source));
+        Ok(endpoint.connect().await?)
     }
 
     async fn leads(&self, channel: &Channel) -> Result<(), Probed> {
@@ -168,10 +179,10 @@ const FAILED: NotLeader<()> = NotLeader {
     reason: (),
 };
 
-/// Connects to a manager, from this address if one is given.
-pub(super) async fn dial(address: &str, source: Option<IpAddr>) -> Result<Channel, Error> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))?.local_address(source);
-    Ok(KeepAlive::MANAGER.of(endpoint).connect().await?)
+/// Connects to the only manager. It is not pinged: the pings would be a part of its load, and it may be slow under that.
+pub(super) async fn dial_only(address: &str) -> Result<Channel, Error> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    Ok(endpoint.connect().await?)
 }
 
 /// Whether the status says that another manager may answer: a connection broke, or a manager stands by.

@@ -30,7 +30,7 @@ pub(crate) async fn dial(address: SocketAddr, tls: &ClientTls) -> Result<Channel
         let gone = || std::io::Error::from(std::io::ErrorKind::NotConnected);
         std::future::ready(stream.ok_or_else(gone))
     });
-    over_connection("http://manager", KeepAlive::MANAGER)
+    over_connection("http://manager", KeepAlive::OF_SEVERAL)
         .connect_with_connector(connector)
         .await
         .map_err(|error| no(&error))

@@ -1,9 +1,8 @@
 //! Several managers over one etcd, with TLS: the leader is killed, told to stop, deposed, and left without
 //! etcd. Leases, places and the cluster's id stay.
 
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use causeway_cutter::{Forwarder, Target};
@@ -19,6 +18,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::etcd::{Cluster, PREFIX};
 use super::node::FakeNode;
 use super::process::{AT_MOST, Client, Manager, Who, request, try_channel, waiting};
+use super::tool::running::RunningTool;
 
 /// Managers over one etcd.
 pub(super) struct Several {
@@ -406,18 +406,17 @@ async fn a_client_that_waits_leaves_a_leader_that_is_silent() {
         .iter()
         .map(ToString::to_string)
         .collect();
-    let mut bob = Command::new(env!("CARGO_BIN_EXE_causeway"))
-        .args(["--manager", &addresses.join(","), "run", "--wait", "--json"])
-        .args(["--request", "1", "--", "true"])
-        .env("CAUSEWAY_CONFIG", "/dev/null")
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut told = BufReader::new(bob.stderr.take().unwrap()).lines();
-    let mut until = |event: &str| {
-        let mut lines = told.by_ref().map_while(Result::ok);
-        let event = format!("\"event\":\"{event}\"");
-        assert!(lines.any(|line| line.replace(' ', "").contains(&event)));
+    let bob = RunningTool::with(
+        |tool| tool.with("CAUSEWAY_MANAGER", addresses.join(",")),
+        &several.managers[first],
+        "bob",
+        &["run", "--wait", "--json", "--request", "1", "--", "true"],
+    );
+    let until = |event: &str| {
+        let (begin, event) = (Instant::now(), format!("\"event\":\"{event}\""));
+        while !bob.error_line().replace(' ', "").contains(&event) {
+            assert!(begin.elapsed() < AT_MOST, "{event} is not told");
+        }
     };
     until("waiting");
     signal(&several.managers[first], "STOP");
@@ -432,7 +431,7 @@ async fn a_client_that_waits_leaves_a_leader_that_is_silent() {
     ann.see_nodes(1).await;
     ann.release(&granted.lease_id).await.unwrap();
     until("granted");
-    assert!(bob.wait().unwrap().success());
+    assert_eq!(bob.end().code(), Some(0));
 }
 
 /// The nodes of the leader are cut off from it, and reach one standby. That one leads next. Then its nodes are cut off.

@@ -202,7 +202,7 @@ impl Supervisor {
         connect_within: Duration,
         attempt: usize,
     ) -> Result<Supervisor, WireError> {
-        let reached = Reached::at(server, connect_within, attempt, KeepAlive::NODE).await?;
+        let reached = Reached::at(server, connect_within, attempt, KeepAlive::USUAL).await?;
         let client = NodeClient::new(reached.channel).max_decoding_message_size(INVENTORY_LIMIT);
         Ok(Supervisor {
             client,

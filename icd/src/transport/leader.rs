@@ -261,6 +261,8 @@ impl<'a> Search<'a> {
         match found.await {
             Some((number, conversation)) => {
                 self.cluster.leads(number);
+                // The standbys may be asked no more.
+                self.kept.clear();
                 Ok((number, conversation))
             }
             None => Err(self.failure(None)),
@@ -324,7 +326,7 @@ async fn probed(
         ..manager.clone()
     };
     let probing = async {
-        if let Some(conversation) = kept.take(number) {
+        if let Some(conversation) = kept.take(number, Instant::now()) {
             match leads(&conversation, cluster).await {
                 // The manager may lead by now, and has closed the connections of its time as a standby.
                 Err(Probed::Broken(_)) => {}
@@ -372,7 +374,7 @@ fn judged(
         },
     );
     if stands_by {
-        kept.put(number, conversation);
+        kept.put(number, conversation, Instant::now());
     }
     Err(not)
 }

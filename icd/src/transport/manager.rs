@@ -184,7 +184,8 @@ impl Conversation {
         cluster: &Cluster,
         connect_within: Duration,
     ) -> Result<Conversation, WireError> {
-        let reached = Reached::at(manager, connect_within, 0, KeepAlive::MANAGER).await?;
+        let keep_alive = KeepAlive::to_manager(cluster.has_several());
+        let reached = Reached::at(manager, connect_within, 0, keep_alive).await?;
         Ok(Conversation {
             channel: reached.channel,
             credentials: reached.credentials,

@@ -123,7 +123,7 @@ fn without_token(address: &Address, manager: &ServerSettings) -> ServerSettings 
 }
 
 async fn cluster_at(server: ServerSettings) -> Result<Option<ClusterId>, String> {
-    let reached = Reached::at(&server, ASKED_WITHIN, 0, KeepAlive::MANAGER).await;
+    let reached = Reached::at(&server, ASKED_WITHIN, 0, KeepAlive::OF_SEVERAL).await;
     let reached = reached.map_err(|error| match error {
         WireError::Unreachable { reason, .. } => reason,
         error => error.to_string(),

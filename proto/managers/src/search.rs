@@ -11,9 +11,13 @@ use std::time::Duration;
 
 /// Time between asking two managers.
 pub const STAGGER: Duration = Duration::from_millis(50);
-/// Longest pause before a manager is asked again while any manager answers. A part of it is a part of each failover; the
-/// question costs little, because connections to standbys are [`kept`](crate::kept).
-pub const LONGEST_WHILE_ANSWERED: Duration = Duration::from_millis(500);
+/// Longest pause before a manager is asked again while any manager answers.
+pub const LONGEST_WHILE_ANSWERED: Duration = Duration::from_secs(1);
+/// The same within [`AT_FIRST`]. A part of it is a part of each failover.
+pub const LONGEST_AT_FIRST: Duration = Duration::from_millis(500);
+/// The time after the first standby's answer in which a leader is expected. Within it, questions cost little, because
+/// connections to standbys are [`kept`](crate::kept).
+pub const AT_FIRST: Duration = Duration::from_secs(5);
 /// Longest pause while none answers.
 pub const LONGEST: Duration = Duration::from_secs(10);
 /// First pause of a manager; doubled for each further one.
@@ -36,6 +40,8 @@ pub struct Search {
     hinted: Option<usize>,
     /// The earliest time at which the next manager is asked.
     next_at: Duration,
+    /// When a standby answered first, since a manager last led.
+    answered_at: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +66,7 @@ impl Search {
             candidates: vec![candidate; count],
             hinted,
             next_at: Duration::ZERO,
+            answered_at: None,
         }
     }
 
@@ -113,6 +120,7 @@ impl Search {
     /// Notes that a manager leads. The answers of the others are not awaited any more, so these are due again if the
     /// search goes on.
     pub fn found(&mut self, now: Duration, number: usize) {
+        self.answered_at = None;
         let others = self.candidates.iter_mut().enumerate();
         for (_, of) in others.filter(|(other, _)| *other != number) {
             of.due = of.due.or(Some(now));
@@ -120,9 +128,14 @@ impl Search {
     }
 
     fn limit_pauses(&mut self, now: Duration) {
+        let first = *self.answered_at.get_or_insert(now);
+        let longest = match now < first + AT_FIRST {
+            true => LONGEST_AT_FIRST,
+            false => LONGEST_WHILE_ANSWERED,
+        };
         for of in &mut self.candidates {
-            of.pause = of.pause.min(LONGEST_WHILE_ANSWERED);
-            of.due = of.due.map(|due| due.min(now + LONGEST_WHILE_ANSWERED));
+            of.pause = of.pause.min(longest);
+            of.due = of.due.map(|due| due.min(now + longest));
         }
     }
 
@@ -209,6 +222,33 @@ mod tests {
         search.refused(asked, number, Refusal::NotLeading(None), 1.0);
         let other = search.next(asked + LONGEST_WHILE_ANSWERED);
         assert!(other.is_some(), "the silent manager is asked too");
+    }
+
+    #[test]
+    fn pauses_are_shorter_at_first_and_again_after_each_leader() {
+        let stands_by = Refusal::NotLeading(None);
+        let mut search = Search::new(1, None);
+        let mut now = Duration::ZERO;
+        let mut ask = |search: &mut Search, until: Duration| {
+            let begin = now;
+            let mut pauses = Vec::new();
+            while now < begin + until {
+                let at = search.next_at().unwrap();
+                pauses.push(at - now);
+                now = at;
+                assert_eq!(search.next(now), Some(0));
+                search.refused(now, 0, stands_by, 1.0);
+            }
+            (now, *pauses.iter().max().unwrap(), *pauses.last().unwrap())
+        };
+        let (_, most, _) = ask(&mut search, AT_FIRST);
+        assert_eq!(most, LONGEST_AT_FIRST);
+        let (now, _, last) = ask(&mut search, AT_FIRST);
+        assert_eq!(last, LONGEST_WHILE_ANSWERED);
+        search.found(now, 0);
+        ask(&mut search, MS);
+        let (_, most, _) = ask(&mut search, AT_FIRST / 2);
+        assert_eq!(most, LONGEST_AT_FIRST);
     }
 
     #[test]

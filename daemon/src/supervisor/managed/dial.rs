@@ -95,7 +95,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let once = Mutex::new(Some(TokioIo::new(stream)));
-    let endpoint = over_connection("http://causeway.manager", KeepAlive::MANAGER);
+    let endpoint = over_connection("http://causeway.manager", KeepAlive::USUAL);
     let connector = tower::service_fn(move |_| {
         // tonic calls the connector again to reconnect. This channel never reconnects: a new link opens a
         // connection of its own.

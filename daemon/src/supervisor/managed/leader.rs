@@ -152,7 +152,7 @@ impl<'a> Search<'a> {
             };
             if let Some(leader) = self.finder.find(ask).await {
                 // A standby need not serve a node that has a leader.
-                self.kept = Kept::new(self.addresses.len());
+                self.kept.clear();
                 return leader;
             }
             if managed.0.settings.sought.is_some() {
@@ -241,15 +241,17 @@ async fn reach(
     (outcomes, kept): (&Mutex<Vec<Option<Outcome>>>, &Kept<Channel>),
 ) -> Result<Channel, Parted> {
     let settings = &managed.0.settings;
-    if let Some(channel) = kept.take(number) {
+    if let Some(channel) = kept.take(number, Instant::now()) {
         match leads(managed, &channel, outcomes).await {
             Ok(()) => return Ok(channel),
             Err(Parted::NotLeading(status)) => {
-                kept.put(number, channel);
+                kept.put(number, channel, Instant::now());
                 return Err(Parted::NotLeading(status));
             }
-            // The manager may lead by now, and has closed the connections of its time as a standby.
-            Err(_) => {}
+            // The connection broke: the manager may lead by now, and has closed those of its time as a standby.
+            Err(Parted::Refused(_)) => {}
+            // A silent manager would be silent over a new connection, too. The search learns of that without delay.
+            Err(parted) => return Err(parted),
         }
     }
     let channel = dial::dial(&addresses[number], settings.tls.as_ref()).await?;
@@ -258,7 +260,7 @@ async fn reach(
     }
     let leads = leads(managed, &channel, outcomes).await;
     if let Err(Parted::NotLeading(_)) = leads {
-        kept.put(number, channel.clone());
+        kept.put(number, channel.clone(), Instant::now());
     }
     leads.map(|()| channel)
 }

@@ -135,7 +135,9 @@ impl<'a> LeaseGuard<'a> {
                         session: None,
                         reason: failure.to_string(),
                     });
-                    tokio::time::sleep(self.pauses.next_pause()).await;
+                    // Otherwise all that wait would ask the next leader at once.
+                    let spread = rand::random_range(0.5..1.0);
+                    tokio::time::sleep(self.pauses.next_pause().mul_f64(spread)).await;
                 }
             }
         }

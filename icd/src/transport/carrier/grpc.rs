@@ -241,12 +241,12 @@ async fn open_stream(incoming: Incoming) -> Result<Streaming<Bytes>, Status> {
     let channel = match incoming.tls {
         None => {
             let stream = Flushes::new(socket, Arc::clone(&written));
-            control::channel_over(TokioIo::new(stream), KeepAlive::NODE).await
+            control::channel_over(TokioIo::new(stream), KeepAlive::USUAL).await
         }
         Some((records, opener)) => {
             let secured = SecureStream::over(socket, records, opener);
             let stream = Flushes::new(secured, Arc::clone(&written));
-            control::channel_over(TokioIo::new(stream), KeepAlive::NODE).await
+            control::channel_over(TokioIo::new(stream), KeepAlive::USUAL).await
         }
     };
     let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
