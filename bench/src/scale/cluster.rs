@@ -109,16 +109,9 @@ impl Cluster {
     }
 
     async fn after(&self, term: u64, count: usize) -> Result<(), Error> {
-        let mut there = self.shared.there.subscribe();
         let is_so = |now: &There| now.term > term && now.count >= count;
-        let seen = timeout(PATIENCE, there.wait_for(is_so)).await;
-        match seen {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let now = *self.shared.there.borrow();
-                Err(format!("not all nodes have left term {term}: {now:?}").into())
-            }
-        }
+        let seen = There::seen(&self.shared.there, is_so).await;
+        seen.map_err(|now| format!("not all nodes have left term {term}: {now:?}").into())
     }
 
     /// The leases that nodes serve.
@@ -136,14 +129,10 @@ impl Cluster {
     }
 
     async fn see(&mut self, what: &str, is_so: fn(There, usize) -> bool) -> Result<(), Error> {
-        let mut there = self.shared.there.subscribe();
         let count = self.count;
-        let seen = timeout(PATIENCE, there.wait_for(|now| is_so(*now, count)));
+        let seen = There::seen(&self.shared.there, |now| is_so(*now, count));
         tokio::select! {
-            seen = seen => match seen {
-                Ok(_) => Ok(()),
-                Err(_) => Err(format!("not all nodes {what}").into()),
-            },
+            seen = seen => seen.map_err(|now| format!("not all nodes {what}: {now:?}").into()),
             Some(ended) = self.nodes.join_next() => Err(ended?.into()),
         }
     }

@@ -145,16 +145,9 @@ impl Holders {
 
     /// Waits until this number of waiting clients were told their positions by the leader of a later term.
     pub(super) async fn all_wait_after(&self, term: u64, count: usize) -> Result<(), Error> {
-        let mut queued = self.shared.queued.subscribe();
         let is_so = |now: &There| now.term > term && now.count == count;
-        let seen = timeout(PATIENCE, queued.wait_for(is_so)).await;
-        match seen {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let now = *self.shared.queued.borrow();
-                Err(format!("{count} shall wait after term {term}: {now:?}").into())
-            }
-        }
+        let seen = There::seen(&self.shared.queued, is_so).await;
+        seen.map_err(|now| format!("{count} shall wait after term {term}: {now:?}").into())
     }
 
     /// Waits until a waiting client is granted its device. Returns when it was.

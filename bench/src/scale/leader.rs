@@ -13,6 +13,7 @@ use causeway_managers::{Disbelieved, Finder, HighestTerm, Kept, NotLeader, Patie
 use causeway_proto::endpoint::KeepAlive;
 use causeway_proto::manager::GetManagerRequest;
 use causeway_proto::metadata::{ClusterId, Term};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
@@ -198,6 +199,17 @@ pub(super) struct There {
 }
 
 impl There {
+    /// Waits until they are so. Returns how they are if that takes too long.
+    pub(super) async fn seen(
+        there: &watch::Sender<There>,
+        is_so: impl Fn(&There) -> bool,
+    ) -> Result<(), There> {
+        let mut changes = there.subscribe();
+        // The sender lives as long as this future.
+        let seen = timeout(PATIENCE, changes.wait_for(is_so)).await;
+        seen.map(drop).map_err(|_| *there.borrow())
+    }
+
     /// One has come to the leader of this term.
     pub(super) fn came(&mut self, term: u64) {
         if term > self.term {

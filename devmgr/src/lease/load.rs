@@ -104,9 +104,7 @@ impl Manager {
             .set(Alarm::Settle, self.settling.then_some(settle));
         self.alarms.set(Alarm::Accounts, Some(self.now));
         self.arm_absences();
-        if self.awaited.is_empty() {
-            self.settle_if_known();
-        }
+        self.settle_if_known();
     }
 
     /// When a lease began. A time before the first lease ever, or later than now, comes from a clock that
