@@ -46,6 +46,29 @@ impl Driver {
             Driver::Native { devices, .. } => *devices,
         }
     }
+
+    /// The `.icd` folder, if it is not the system's or the fake driver's.
+    pub(crate) fn vendors(&self) -> Option<&Path> {
+        match self {
+            Driver::Fake(_) => None,
+            Driver::Native { vendors, .. } => vendors.as_deref(),
+        }
+    }
+
+    /// Has a node's daemon see what its node has.
+    pub(crate) fn narrow(&self, command: &mut Command, node: usize) {
+        match self {
+            Driver::Fake(config) => {
+                for name in ["FAKE_OPENCL_CONFIG", "CAUSEWAYD_SANDBOX_READ"] {
+                    command.env(name, config);
+                }
+            }
+            Driver::Native { devices, .. } => {
+                let device = node % (*devices).max(1);
+                command.env("CUDA_VISIBLE_DEVICES", device.to_string());
+            }
+        }
+    }
 }
 
 /// How daemons are started.
@@ -96,7 +119,7 @@ impl Nodes {
         let build = Build::find()?;
         let vendors = match &driver {
             Driver::Fake(_) => Some(build.vendors("fake", "libfake_opencl.so")?),
-            Driver::Native { vendors, .. } => vendors.clone(),
+            Driver::Native { .. } => driver.vendors().map(Path::to_owned),
         };
         let client = (count > 0)
             .then(|| build.vendors("causeway", "libcauseway.so"))
@@ -130,17 +153,7 @@ impl Nodes {
                 command
             }
         };
-        match &self.driver {
-            Driver::Fake(config) => {
-                for name in ["FAKE_OPENCL_CONFIG", "CAUSEWAYD_SANDBOX_READ"] {
-                    command.env(name, config);
-                }
-            }
-            Driver::Native { devices, .. } => {
-                let device = node % (*devices).max(1);
-                command.env("CUDA_VISIBLE_DEVICES", device.to_string());
-            }
-        }
+        self.driver.narrow(&mut command, node);
         command.envs(self.settings.variables.iter().cloned());
         if self.settings.parks {
             let parked = self.scratch().join(format!("parked-{node}"));

@@ -12,7 +12,7 @@ mod logs;
 
 use std::fmt;
 use std::io::{self, BufRead};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -302,11 +302,12 @@ fn moved(options: &Options, logs: &Logs, rate: Option<u64>) -> Result<Stood, Err
         let build = Build::find()?;
         let client = build.vendors("causeway", "libcauseway.so")?;
         let manager = Manager::start_at(hosts.map(|hosts| hosts[0].address()))?;
+        let vendors = options.native_vendors.clone();
+        let driver = Driver::native(vendors, options.common.limit())?;
         let start = |node: usize| {
             let host = hosts.map(|hosts| &hosts[node]);
-            let vendors = options.native_vendors.as_deref();
             let log = options.logs.then_some(logs);
-            start_node(&build, (node, host), vendors, manager.address(), log)
+            start_node(&build, (node, host), &driver, manager.address(), log)
         };
         let _first = start(1)?;
         let watcher = Watcher::new(manager.address())?;
@@ -332,11 +333,11 @@ fn moved(options: &Options, logs: &Logs, rate: Option<u64>) -> Result<Stood, Err
     }
 }
 
-/// Starts a node of the manager, on a host of its own or on this one.
+/// Starts a node of the manager, on a host of its own or on this one. On NVIDIA it sees one card.
 fn start_node(
     build: &Build,
     (node, host): (usize, Option<&Host>),
-    vendors: Option<&Path>,
+    driver: &Driver,
     manager: &str,
     logs: Option<&Logs>,
 ) -> io::Result<(Process, String)> {
@@ -347,16 +348,17 @@ fn start_node(
         None => "error",
     };
     let mut command = match host {
-        None => build.daemon_command_logging("127.0.0.1:0", vendors, level)?,
+        None => build.daemon_command_logging("127.0.0.1:0", driver.vendors(), level)?,
         Some(host) => {
             let mut command = host.command(build.part("causewayd")?);
             let listen = format!("{}:0", host.address());
             // Nobody else can reach these hosts, so no authentication is needed.
             command.args(["--listen", &listen, "--insecure", "--log", level]);
-            set_vendors(&mut command, vendors);
+            set_vendors(&mut command, driver.vendors());
             command
         }
     };
+    driver.narrow(&mut command, node - 1);
     command
         .args(["--manager", manager])
         .env("STATE_DIRECTORY", state);
