@@ -19,6 +19,7 @@ const SUCCESS: c_int = 0;
 const NOT_SUPPORTED: c_int = 3;
 const NOT_FOUND: c_int = 6;
 const TOO_SMALL: c_int = 7;
+const MISMATCH: c_int = 25;
 const SHARED: c_uint = 0;
 const EXCLUSIVE_PROCESS: c_uint = 3;
 
@@ -147,7 +148,10 @@ unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
     })
 }
 
-/// As NVML defines it.
+/// What the driver keeps for itself.
+const RESERVED: u64 = 600 << 20;
+
+/// As NVML defines it in version 1.
 #[repr(C)]
 struct Memory {
     total: c_ulonglong,
@@ -160,10 +164,47 @@ struct Memory {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetMemoryInfo(handle: *mut c_void, memory: *mut Memory) -> c_int {
     with_card(handle, |index, total, card| {
-        let used = card.memory_used + own_memory(index, card).unwrap_or(0);
+        let used = RESERVED + card.memory_used + own_memory(index, card).unwrap_or(0);
         let free = total.saturating_sub(used);
         // SAFETY: the caller passes a place for the sizes.
         unsafe { *memory = Memory { total, free, used } };
+        SUCCESS
+    })
+}
+
+/// As NVML defines it in version 2.
+#[repr(C)]
+struct MemoryV2 {
+    version: c_uint,
+    total: c_ulonglong,
+    reserved: c_ulonglong,
+    free: c_ulonglong,
+    used: c_ulonglong,
+}
+
+/// # Safety
+/// As NVML requires: `memory` can be read and written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(
+    handle: *mut c_void,
+    memory: *mut MemoryV2,
+) -> c_int {
+    with_card(handle, |index, total, card| {
+        // SAFETY: the caller has set the version.
+        let version = unsafe { (*memory).version };
+        if version != size_of::<MemoryV2>() as c_uint | 2 << 24 {
+            return MISMATCH;
+        }
+        let used = card.memory_used + own_memory(index, card).unwrap_or(0);
+        let sizes = MemoryV2 {
+            version,
+            total,
+            reserved: RESERVED,
+            free: total.saturating_sub(used + RESERVED),
+            used,
+        };
+        // SAFETY: the caller passes a place for the sizes.
+        unsafe { *memory = sizes };
         SUCCESS
     })
 }

@@ -24,6 +24,7 @@ type HandleByUuid = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_i
 type GetComputeMode = unsafe extern "C" fn(*mut c_void, *mut c_uint) -> c_int;
 type GetUtilization = unsafe extern "C" fn(*mut c_void, *mut Utilization) -> c_int;
 type GetMemory = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_int;
+type GetMemoryV1 = unsafe extern "C" fn(*mut c_void, *mut MemoryV1) -> c_int;
 type GetTemperature = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint) -> c_int;
 type GetProcesses = unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut Process) -> c_int;
 
@@ -35,10 +36,26 @@ struct Utilization {
     memory: c_uint,
 }
 
-/// `nvmlMemory_t`.
+/// `nvmlMemory_v2_t`. What the driver keeps for itself is not used, as in `nvidia-smi`.
 #[repr(C)]
 #[derive(Default)]
 struct Memory {
+    version: c_uint,
+    total: c_ulonglong,
+    reserved: c_ulonglong,
+    free: c_ulonglong,
+    used: c_ulonglong,
+}
+
+impl Memory {
+    /// `NVML_STRUCT_VERSION(Memory, 2)`.
+    const VERSION: c_uint = size_of::<Memory>() as c_uint | 2 << 24;
+}
+
+/// `nvmlMemory_t`. What the driver keeps for itself counts as used.
+#[repr(C)]
+#[derive(Default)]
+struct MemoryV1 {
     total: c_ulonglong,
     free: c_ulonglong,
     used: c_ulonglong,
@@ -147,8 +164,8 @@ impl Card<'_> {
         let memory = self.memory();
         CardFigures {
             utilization: self.utilization().map(u64::from),
-            memory_used: memory.as_ref().map(|of| of.used),
-            memory_total: memory.as_ref().map(|of| of.total),
+            memory_used: memory.map(|(_, used)| used),
+            memory_total: memory.map(|(total, _)| total),
             temperature: self.temperature().map(u64::from),
         }
     }
@@ -163,9 +180,25 @@ impl Card<'_> {
         rates.map(|of| of.gpu)
     }
 
-    fn memory(&self) -> Option<Memory> {
-        let none = Memory::default();
-        ask!(self, c"nvmlDeviceGetMemoryInfo" as GetMemory, none)
+    /// Returns the memory's size, and the bytes that programs use.
+    fn memory(&self) -> Option<(u64, u64)> {
+        self.memory_v2().or_else(|| self.memory_v1())
+    }
+
+    fn memory_v2(&self) -> Option<(u64, u64)> {
+        let none = Memory {
+            version: Memory::VERSION,
+            ..Memory::default()
+        };
+        let memory = ask!(self, c"nvmlDeviceGetMemoryInfo_v2" as GetMemory, none)?;
+        Some((memory.total, memory.used))
+    }
+
+    // Drivers before version 510 have only this.
+    fn memory_v1(&self) -> Option<(u64, u64)> {
+        let none = MemoryV1::default();
+        let memory = ask!(self, c"nvmlDeviceGetMemoryInfo" as GetMemoryV1, none)?;
+        Some((memory.total, memory.used))
     }
 
     fn temperature(&self) -> Option<c_uint> {
@@ -174,7 +207,7 @@ impl Card<'_> {
 
     /// Returns the bytes that all programs use.
     pub(crate) fn memory_used(&self) -> Option<u64> {
-        self.memory().map(|of| of.used)
+        self.memory().map(|(_, used)| used)
     }
 
     /// Returns the processes that compute on the card, by the numbers that the library has for them, with their bytes.
