@@ -486,41 +486,8 @@ impl Sides {
                     cluster,
                 },
             ) => {
-                let addresses: Result<Vec<_>, _> = daemons.iter().map(Daemon::address).collect();
-                let addresses = addresses?;
                 command.env("OCL_ICD_VENDORS", with_slash(vendors));
-                if self.is_cut() {
-                    let has_own = launch.environment.iter().any(|(name, _)| name == RESUME);
-                    if !has_own {
-                        // A program that is killed leaves its session, and its lease, behind for this time.
-                        command.env(RESUME, "20s");
-                    }
-                    command.env("CAUSEWAY_SHARED_MEMORY", "0");
-                }
-                match cluster {
-                    None => {
-                        let own = addresses.join(",");
-                        let servers = launch.servers.as_ref().unwrap_or(&own);
-                        self.configure(&mut command, servers)?;
-                    }
-                    Some(cluster) if self.shares_devices => {
-                        self.configure_by(&mut command, || {
-                            cluster.settings_of(1, self.carrier, 1)
-                        })?;
-                    }
-                    Some(cluster) => {
-                        self.configure_by(&mut command, || {
-                            match daemons.len() > self.nodes {
-                                // The other nodes are there for leases to move to.
-                                true => {
-                                    cluster.settings_of(daemons.len(), self.carrier, self.nodes)
-                                }
-                                false => cluster.client_settings(daemons.len(), self.carrier),
-                            }
-                        })?;
-                        cluster.until_free()?;
-                    }
-                }
+                self.use_own(&mut command, launch, daemons, cluster.as_deref())?;
             }
             (Side::Causeway, Target::Given { address, vendors }) => {
                 command.env("OCL_ICD_VENDORS", with_slash(vendors));
@@ -528,6 +495,39 @@ impl Sides {
             }
         }
         Ok(command)
+    }
+
+    // Has the client use the daemons of this run.
+    fn use_own(
+        &self,
+        command: &mut Command,
+        launch: &Launch,
+        daemons: &[Daemon],
+        cluster: Option<&Cluster>,
+    ) -> Result<(), SetupError> {
+        if self.is_cut() {
+            let has_own = launch.environment.iter().any(|(name, _)| name == RESUME);
+            if !has_own {
+                // A program that is killed leaves its session, and its lease, behind for this time.
+                command.env(RESUME, "20s");
+            }
+            command.env("CAUSEWAY_SHARED_MEMORY", "0");
+        }
+        // Starts the daemons that do not run, also those of a cluster.
+        let addresses: Result<Vec<_>, _> = daemons.iter().map(Daemon::address).collect();
+        let own = addresses?.join(",");
+        let Some(cluster) = cluster else {
+            return self.configure(command, launch.servers.as_ref().unwrap_or(&own));
+        };
+        if self.shares_devices {
+            return self.configure_by(command, || cluster.settings_of(1, self.carrier, 1));
+        }
+        self.configure_by(command, || match daemons.len() > self.nodes {
+            // The other nodes are there for leases to move to.
+            true => cluster.settings_of(daemons.len(), self.carrier, self.nodes),
+            false => cluster.client_settings(daemons.len(), self.carrier),
+        })?;
+        cluster.until_free()
     }
 
     // Gives the client the nodes' addresses.

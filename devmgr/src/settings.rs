@@ -449,28 +449,13 @@ fn admin_token(file: &ConfigFile) -> PathBuf {
     path.unwrap_or_else(|| DEFAULT_TOKEN.into())
 }
 
-/// How etcd is reached. Beyond loopback, TLS is needed: who reads the traffic has the key that signs leases.
+/// How etcd is reached.
 fn etcd(file: &ConfigFile, insecure: bool) -> Result<Access, BadSettings> {
     let Some(spanned) = &file.table.etcd else {
         return Err(BadSettings::NoEtcd);
     };
     let table = spanned.get_ref();
-    if table.endpoints.is_empty() {
-        return Err(file.wrong(spanned, &"endpoints in [etcd] is empty").into());
-    }
-    for endpoint in &table.endpoints {
-        let url = endpoint.get_ref();
-        let host = url.strip_prefix("https://").or(url.strip_prefix("http://"));
-        let Some(host) = host.filter(|host| !host.is_empty()) else {
-            let message =
-                format!("invalid endpoint `{url}`; expected e.g. `https://etcd1.example:2379`");
-            return Err(file.wrong(endpoint, &message).into());
-        };
-        let is_safe = url.starts_with("https://") || is_loopback_host(host);
-        if !is_safe && !insecure {
-            return Err(BadSettings::ExposedEtcd(url.clone()));
-        }
-    }
+    let endpoints = etcd_endpoints(file, spanned, insecure)?;
     let prefix = table.prefix.as_ref();
     let mut prefix = prefix
         .map_or(DEFAULT_PREFIX, |prefix| prefix.get_ref())
@@ -485,35 +470,9 @@ fn etcd(file: &ConfigFile, insecure: bool) -> Result<Access, BadSettings> {
         );
         ClusterId::parse(id).ok_or_else(|| file.wrong(spanned, &message))
     });
-    let ttl = table
-        .ttl_s
-        .as_ref()
-        .map_or(*TTL.start(), |ttl| *ttl.get_ref());
-    if let Some(spanned) = &table.ttl_s
-        && !TTL.contains(&ttl)
-    {
-        let message = format!(
-            "ttl_s ({ttl}) must be from {} to {}",
-            TTL.start(),
-            TTL.end()
-        );
-        return Err(file.wrong(spanned, &message).into());
-    }
-    let identity = match (&table.certificate, &table.key) {
-        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
-        (None, None) => None,
-        _ => return Err(BadSettings::HalfEtcd("certificate and key")),
-    };
-    let login = match (&table.user, &table.password_file) {
-        (Some(user), Some(file)) => Some((user.clone(), file.clone())),
-        (None, None) => None,
-        _ => return Err(BadSettings::HalfEtcd("user and password_file")),
-    };
-    let endpoints: Vec<_> = table
-        .endpoints
-        .iter()
-        .map(|of| of.get_ref().clone())
-        .collect();
+    let ttl = etcd_ttl(file, table)?;
+    let identity = both(&table.certificate, &table.key, "certificate and key")?;
+    let login = both(&table.user, &table.password_file, "user and password_file")?;
     let has_tls = endpoints.iter().any(|url| url.starts_with("https://"));
     let tls = match (&table.ca, has_tls) {
         (Some(ca), true) => Some(Tls {
@@ -529,8 +488,61 @@ fn etcd(file: &ConfigFile, insecure: bool) -> Result<Access, BadSettings> {
         prefix,
         cluster: cluster.transpose()?,
         login,
-        ttl: Span::seconds(u64::from(ttl)),
+        ttl,
     })
+}
+
+/// Etcd's endpoints. Beyond loopback, TLS is needed: who reads the traffic has the key that signs leases.
+fn etcd_endpoints(
+    file: &ConfigFile,
+    table: &Spanned<EtcdTable>,
+    insecure: bool,
+) -> Result<Vec<String>, BadSettings> {
+    let endpoints = &table.get_ref().endpoints;
+    if endpoints.is_empty() {
+        return Err(file.wrong(table, &"endpoints in [etcd] is empty").into());
+    }
+    for endpoint in endpoints {
+        let url = endpoint.get_ref();
+        let host = url.strip_prefix("https://").or(url.strip_prefix("http://"));
+        let Some(host) = host.filter(|host| !host.is_empty()) else {
+            let message =
+                format!("invalid endpoint `{url}`; expected e.g. `https://etcd1.example:2379`");
+            return Err(file.wrong(endpoint, &message).into());
+        };
+        let is_safe = url.starts_with("https://") || is_loopback_host(host);
+        if !is_safe && !insecure {
+            return Err(BadSettings::ExposedEtcd(url.clone()));
+        }
+    }
+    Ok(endpoints.iter().map(|of| of.get_ref().clone()).collect())
+}
+
+/// The life of etcd's lease; etcd's least by default.
+fn etcd_ttl(file: &ConfigFile, table: &EtcdTable) -> Result<Span, BadSettings> {
+    let Some(spanned) = &table.ttl_s else {
+        return Ok(Span::seconds(u64::from(*TTL.start())));
+    };
+    let ttl = *spanned.get_ref();
+    if !TTL.contains(&ttl) {
+        let (least, most) = (TTL.start(), TTL.end());
+        let message = format!("ttl_s ({ttl}) must be from {least} to {most}");
+        return Err(file.wrong(spanned, &message).into());
+    }
+    Ok(Span::seconds(u64::from(ttl)))
+}
+
+/// Two settings of which neither is of use alone.
+fn both<A: Clone, B: Clone>(
+    one: &Option<A>,
+    other: &Option<B>,
+    names: &'static str,
+) -> Result<Option<(A, B)>, BadSettings> {
+    match (one, other) {
+        (Some(one), Some(other)) => Ok(Some((one.clone(), other.clone()))),
+        (None, None) => Ok(None),
+        _ => Err(BadSettings::HalfEtcd(names)),
+    }
 }
 
 /// Whether a host, with a port or without, is this machine.

@@ -19,7 +19,7 @@ use causeway_serving::watched::Watched;
 use super::counts::Refusals;
 use super::managed::Managed;
 use super::readiness::Readiness;
-use super::workers::Workers;
+use super::workers::{Counts, Workers};
 use crate::accounting::DeviceName;
 
 /// Longest time that metrics wait for the figures of cards.
@@ -104,6 +104,42 @@ impl Watch {
 
     fn tell_sessions(&self, registry: &mut Registry) {
         let counts = self.workers.counts();
+        self.tell_workers(registry, &counts);
+        let (away, resumed) = self.workers.away();
+        registry.register(
+            "sessions_away",
+            "Open sessions that wait for their clients, whose connections have ended",
+            ConstGauge::new(away as u64),
+        );
+        registry.register(
+            "sessions_resumed_total",
+            "Times that clients came back to their sessions",
+            Total(resumed),
+        );
+        self.tell_hosts(registry);
+        registry.register(
+            "session_open_seconds",
+            "Time from the request for a session until its worker has the client's command connection",
+            self.workers.openings(),
+        );
+        registry.register(
+            "sessions_opened_total",
+            "Sessions opened",
+            Total(counts.opened),
+        );
+        registry.register(
+            "sessions_ended_total",
+            "Sessions that are over",
+            by_reason(self.workers.ended()),
+        );
+        registry.register(
+            "sessions_refused_total",
+            "Sessions that were requested and refused",
+            by_reason(self.not_opened.all()),
+        );
+    }
+
+    fn tell_workers(&self, registry: &mut Registry, counts: &Counts) {
         for (name, help, value) in [
             ("sessions", "Sessions that are open", counts.sessions as u64),
             (
@@ -135,17 +171,6 @@ impl Watch {
         ] {
             registry.register(name, help, ConstGauge::new(value));
         }
-        let (away, resumed) = self.workers.away();
-        registry.register(
-            "sessions_away",
-            "Open sessions that wait for their clients, whose connections have ended",
-            ConstGauge::new(away as u64),
-        );
-        registry.register(
-            "sessions_resumed_total",
-            "Times that clients came back to their sessions",
-            Total(resumed),
-        );
         let warm = [
             ("spare", counts.warm_in_spares),
             ("host", counts.warm_in_hosts),
@@ -156,27 +181,6 @@ impl Watch {
             "warm_contexts",
             "Contexts that were made before any session, and take memory of their devices",
             Samples::from_iter(warm),
-        );
-        self.tell_hosts(registry);
-        registry.register(
-            "session_open_seconds",
-            "Time from the request for a session until its worker has the client's command connection",
-            self.workers.openings(),
-        );
-        registry.register(
-            "sessions_opened_total",
-            "Sessions opened",
-            Total(counts.opened),
-        );
-        registry.register(
-            "sessions_ended_total",
-            "Sessions that are over",
-            by_reason(self.workers.ended()),
-        );
-        registry.register(
-            "sessions_refused_total",
-            "Sessions that were requested and refused",
-            by_reason(self.not_opened.all()),
         );
     }
 
