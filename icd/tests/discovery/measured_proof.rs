@@ -51,8 +51,8 @@ fn alternately(step: &dyn Fn(), beside: &(dyn Fn() + Sync)) -> (f64, f64) {
     (median(with), median(without))
 }
 
-/// What a program does in a minute, in steps a second, while `beside` begins a measurement every six seconds. A node
-/// measures for 10 s of a minute by default, and a measurement takes one.
+/// What a program does in a minute, in steps a second, while `beside` asks for a measurement every six seconds. Beside an
+/// active session a node measures for 5 s of a minute by default, and a measurement takes one.
 fn a_minute(step: &dyn Fn(), beside: &(dyn Fn() + Sync)) -> f64 {
     const MINUTE: Duration = Duration::from_secs(60);
     let begun = Instant::now();
@@ -123,7 +123,8 @@ fn a_program_beside_a_measurement_loses_little() {
             "reads of 4 bytes, and 1 ms: {with:.0} a second in a minute with {count} measurements, {without:.0} in one \
              without: {reads:.3}"
         );
-        assert!(count >= 8, "{count} measurements");
+        // The node is busy for the other five.
+        assert!((4..=5).contains(&count), "{count} measurements");
         let transfer = || cl.write(buffer, 0, &bytes);
         let (with, without) = alternately(&transfer, &beside);
         let transfers = with / without;
@@ -131,9 +132,7 @@ fn a_program_beside_a_measurement_loses_little() {
             "writes of 8 MiB: {with:.2} a second beside measurements, {without:.2} alone: {transfers:.3}"
         );
         assert_eq!(measured.load(Ordering::Relaxed), 0, "sessions come first");
-        // The mark is 0.95 for both. The reads miss it by up to 0.02 here: the simulated link is one queue, in which a
-        // small packet waits behind 64 KiB of a stream, 0.4 ms.
-        assert!(transfers >= 0.95 && reads >= 0.9, "{transfers} {reads}");
+        assert!(transfers >= 0.95 && reads >= 0.95, "{transfers} {reads}");
         ok!(clReleaseMemObject(buffer));
     };
     pair.host(0).enter(program).expect("the host's network");
