@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_links::{
-    Admission, Asker, Entry, LinkMemory, Refused, Table, Terms, Used, WrongDigest, certificate,
-    put_slow_last,
+    Admission, Asker, Entry, LinkMemory, Refused, SessionLoad, Table, Terms, Used, WrongDigest,
+    certificate, put_slow_last,
 };
 use causeway_proto::control::{Link, LinkEnd, LinkSpeed, MeasureLinkReply};
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -32,7 +32,7 @@ use crate::handover::{self, LinkOrder, LinkOutcome, LinkRole, ToLinkEnd, most_ad
 
 /// Time for a process that should have ended.
 const GRACE: Duration = Duration::from_millis(500);
-/// Time in which the traffic of sessions is watched before a measurement.
+/// Time in which sessions are watched before a measurement. A program with rarer commands hardly waits for the network.
 const WATCHED_FOR: Duration = Duration::from_millis(200);
 
 /// Shortest stream whose figures count for all users.
@@ -134,13 +134,13 @@ impl Links {
         end: Option<LinkEnd>,
         own: LinkEnd,
     ) -> Result<MeasureLinkReply, NotMeasured> {
-        let traffic = match wanted.is_forced {
-            true => 0,
-            false => self.traffic().await,
+        let sessions = match wanted.is_forced {
+            true => SessionLoad::default(),
+            false => self.sessions().await,
         };
         let result = match end {
-            None => self.be_dialled(&wanted, traffic, own),
-            Some(end) => self.dial(wanted, traffic, end).await,
+            None => self.be_dialled(&wanted, sessions, own),
+            Some(end) => self.dial(wanted, sessions, end).await,
         };
         match result {
             Err(NotMeasured::Refused(Refused::Busy(busy))) => Ok(MeasureLinkReply {
@@ -151,19 +151,25 @@ impl Links {
         }
     }
 
-    /// Bytes per second that sessions move.
-    async fn traffic(&self) -> u64 {
-        let (before, begun) = (self.0.workers.figures().bytes(), Instant::now());
+    /// What sessions do within [`WATCHED_FOR`].
+    async fn sessions(&self) -> SessionLoad {
+        let workers = &self.0.workers;
+        let (before, begun) = (workers.figures(), Instant::now());
+        let was_busy = workers.are_busy();
         tokio::time::sleep(WATCHED_FOR).await;
-        let moved = self.0.workers.figures().bytes().saturating_sub(before);
+        let after = workers.figures();
+        let moved = after.bytes().saturating_sub(before.bytes());
         let rate = moved as f64 / begun.elapsed().as_secs_f64();
-        rate as u64
+        SessionLoad {
+            traffic: rate as u64,
+            is_active: was_busy || after.commands > before.commands || workers.are_busy(),
+        }
     }
 
     fn be_dialled(
         &self,
         wanted: &Wanted,
-        traffic: u64,
+        sessions: SessionLoad,
         own: LinkEnd,
     ) -> Result<MeasureLinkReply, NotMeasured> {
         let certificate = match self.0.secures {
@@ -185,7 +191,7 @@ impl Links {
                 .unwrap_or_default(),
             ..own
         };
-        let running = self.start(&order, wanted, traffic)?;
+        let running = self.start(&order, wanted, sessions)?;
         self.0.state.lock().dialled = Some((order.id, Arc::clone(&running.channel)));
         tokio::spawn(running.outcome());
         Ok(MeasureLinkReply {
@@ -197,7 +203,7 @@ impl Links {
     async fn dial(
         &self,
         wanted: Wanted,
-        traffic: u64,
+        sessions: SessionLoad,
         end: LinkEnd,
     ) -> Result<MeasureLinkReply, NotMeasured> {
         let id = <[u8; 16]>::try_from(&end.id[..]);
@@ -215,7 +221,7 @@ impl Links {
                 addresses: most_addresses(end.addresses.clone()),
             },
         };
-        let running = self.start(&order, &wanted, traffic)?;
+        let running = self.start(&order, &wanted, sessions)?;
         // The process goes on if the caller hangs up, so that its end is seen.
         let outcome = tokio::spawn(running.outcome()).await;
         let outcome = outcome.ok().flatten().ok_or(NotMeasured::Ended)?;
@@ -241,7 +247,7 @@ impl Links {
         &self,
         order: &LinkOrder,
         wanted: &Wanted,
-        traffic: u64,
+        sessions: SessionLoad,
     ) -> Result<Running, NotMeasured> {
         let terms = order.terms;
         let times = (terms.streams(), terms.limit() + GRACE);
@@ -251,7 +257,7 @@ impl Links {
             is_forced: wanted.is_forced,
         };
         let mut state = self.0.state.lock();
-        state.admission.begin(now, times, traffic, asker)?;
+        state.admission.begin(now, times, sessions, asker)?;
         drop(state);
         let started = || -> std::io::Result<_> {
             let (ours, theirs) = handover::pair()?;

@@ -467,6 +467,12 @@ impl Workers {
         open.fold(state.past, Figures::plus)
     }
 
+    /// Returns whether a session has commands or builds in progress.
+    pub(super) fn are_busy(&self) -> bool {
+        let state = self.0.state.lock();
+        state.sessions.values().any(|served| served.entry.is_busy())
+    }
+
     /// If all places are taken, displaces a session whose client has not connected, to make room for one of
     /// `holder`. A session of `holder` that is away ends first. Waits [`ROOM_WITHIN`] at most. Does nothing if all clients
     /// have connected.

@@ -7,9 +7,9 @@ use std::time::Instant;
 use causeway_proto::manager::leases_server::Leases;
 use causeway_proto::manager::{
     AllowMeasuringRequest, ConfirmReservation, Considered, Fitting, Granted, KindList, LeaseList,
-    ListKindsRequest, ListLeasesRequest, ListLinksRequest, ListQueueRequest, MeasuringAllowed,
-    Progress, QueueList, RefusalCode, Refused, ReleaseLease, ReleaseLeaseReply, RenewLease,
-    RequestDevices, considered, progress,
+    LinkList, ListKindsRequest, ListLeasesRequest, ListLinksRequest, ListQueueRequest,
+    MeasuringAllowed, Progress, QueueList, RefusalCode, Refused, ReleaseLease, ReleaseLeaseReply,
+    RenewLease, RequestDevices, considered, progress,
 };
 use causeway_proto::request::DeviceRequest;
 use causeway_proto::version;
@@ -20,10 +20,10 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::authentication::{Authenticator, wall_now};
+use super::authentication::{Authenticator, as_user, wall_now};
 use super::book::Sight;
 use super::input::{Answer, Ask, Input, LeaseCall, News, Watcher, WatcherId};
-use super::links::{self, LinkParts, ReportedLinks, SeenNode};
+use super::links::{self, ReportedLinks, SeenNode};
 use super::pace::{CLAIMED, CONSIDERED, Pace, REFUSED};
 use super::reading::{ask, gone, read};
 use super::wire;
@@ -211,7 +211,7 @@ impl Leases for LeasesService {
                 CLAIMED.each.as_secs()
             )));
         }
-        let nodes = self.seen_nodes(&caller).await?;
+        let nodes = seen_nodes(&self.owner, self.visible, &caller).await?;
         tracing::info!(user = %caller.user, nodes = nodes.len(), "measuring of links allowed");
         let key = Arc::clone(&self.key);
         let sign = move || links::allowed(&key, nodes, (&caller.user, caller.admin), wall_now());
@@ -219,29 +219,37 @@ impl Leases for LeasesService {
         allowed.map(Response::new).map_err(|_| gone())
     }
 
-    type ListLinksStream = tokio_stream::Iter<LinkParts>;
+    type ListLinksStream = ReceiverStream<Result<LinkList, Status>>;
 
     async fn list_links(
         &self,
         request: Request<ListLinksRequest>,
     ) -> Result<Response<Self::ListLinksStream>, Status> {
         let caller = self.authenticator.user(&request)?;
-        let nodes = self.seen_nodes(&caller).await?;
-        let parts = LinkParts::new(nodes, self.links.clone());
-        Ok(Response::new(tokio_stream::iter(parts)))
+        let (authenticator, owner) = (self.authenticator.clone(), self.owner.clone());
+        let (visible, links) = (self.visible, self.links.clone());
+        let (reader, parts) = mpsc::channel(1);
+        tokio::spawn(links::list(links, reader, move || {
+            let caller = authenticator.again(&caller).and_then(as_user);
+            let owner = owner.clone();
+            async move { seen_nodes(&owner, visible, &caller?).await }
+        }));
+        Ok(Response::new(ReceiverStream::new(parts)))
     }
 }
 
-impl LeasesService {
-    /// The nodes that a caller may see.
-    async fn seen_nodes(&self, caller: &Caller) -> Result<Vec<SeenNode>, Status> {
-        let whose = whose(self.visible, caller);
-        read(&self.owner, move |sight| {
-            links::seen_nodes(sight.book, whose.as_ref())
-        })
-        .await
-    }
+/// The nodes that a caller may see.
+async fn seen_nodes(
+    owner: &mpsc::Sender<Input>,
+    visible: Visible,
+    caller: &Caller,
+) -> Result<Vec<SeenNode>, Status> {
+    let whose = whose(visible, caller);
+    let look = move |sight: &Sight<'_>| links::seen_nodes(sight.book, whose.as_ref());
+    read(owner, look).await
+}
 
+impl LeasesService {
     async fn ask(&self, call: LeaseCall, lease: LeaseId, user: UserName) -> Result<Answer, Status> {
         let call = Ask { call, lease, user };
         let answer = ask(&self.owner, |answer| Input::Ask(call, answer)).await?;

@@ -17,6 +17,7 @@ use causeway_proto::control::Link;
 use causeway_proto::manager as pb;
 use causeway_security::LeaseKey;
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::book::Book;
@@ -375,43 +376,61 @@ pub(super) fn allowed(
     }
 }
 
-/// The figures among some nodes, in parts. Each part is made when its reader has taken the one before, so a slow reader costs
-/// one part.
-pub(super) struct LinkParts {
+/// Sends the figures among the nodes that a reader may see, in parts. `seen` returns these nodes, and is asked before each
+/// part, because a slow reader may lose rights meanwhile. Such a reader costs two parts.
+pub(super) async fn list<Seen>(
     links: ReportedLinks,
-    among: BTreeSet<NodeId>,
-    /// `None`: the first part was made.
-    names: Option<Vec<pb::LinkNode>>,
+    reader: mpsc::Sender<Result<pb::LinkList, Status>>,
+    seen: impl Fn() -> Seen,
+) where
+    Seen: Future<Output = Result<Vec<SeenNode>, Status>>,
+{
+    let mut parts = LinkParts::new(links);
+    while let Ok(room) = reader.reserve().await {
+        let part = seen().await.map(|seen| parts.next(seen)).transpose();
+        let is_last = !matches!(part, Some(Ok(_)));
+        if let Some(part) = part {
+            room.send(part);
+        }
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// The figures among some nodes, in parts.
+struct LinkParts {
+    links: ReportedLinks,
+    /// `None`: no part was made.
+    among: Option<BTreeSet<NodeId>>,
     /// The last link that was made.
     behind: Option<(NodeId, NodeId)>,
     is_whole: bool,
 }
 
 impl LinkParts {
-    pub(super) fn new(nodes: Vec<SeenNode>, links: ReportedLinks) -> LinkParts {
-        let among = nodes.iter().map(|of| of.node).collect();
-        let name = |of: SeenNode| pb::LinkNode {
-            node_uuid: of.node.0.to_vec().into(),
-            name: of.name,
-        };
+    fn new(links: ReportedLinks) -> LinkParts {
         LinkParts {
             links,
-            among,
-            names: Some(nodes.into_iter().map(name).collect()),
+            among: None,
             behind: None,
             is_whole: false,
         }
     }
-}
 
-impl Iterator for LinkParts {
-    type Item = Result<pb::LinkList, Status>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+    /// The next part, for a reader who may see these nodes now. Nodes that were not seen at the first part, which has their
+    /// names, are left out. `None`: there is no further part.
+    fn next(&mut self, seen: Vec<SeenNode>) -> Option<pb::LinkList> {
         if self.is_whole {
             return None;
         }
-        let links = self.links.among(&self.among, self.behind);
+        let now = seen.iter().map(|of| of.node).collect();
+        let (among, names) = match &self.among {
+            None => (now, seen),
+            Some(among) => (among & &now, Vec::new()),
+        };
+        let links = self.links.among(&among, self.behind);
+        self.among = Some(among);
         self.is_whole = links.len() < MOST_OF_PART;
         let ends = |of: &pb::NodeLink| {
             let far = &of.link.as_ref()?.node_uuid;
@@ -419,8 +438,12 @@ impl Iterator for LinkParts {
             Some((id(&of.node_uuid)?, id(far)?))
         };
         self.behind = links.last().and_then(ends);
-        let nodes = self.names.take().unwrap_or_default();
-        Some(Ok(pb::LinkList { nodes, links }))
+        let name = |of: SeenNode| pb::LinkNode {
+            node_uuid: of.node.0.to_vec().into(),
+            name: of.name,
+        };
+        let nodes = names.into_iter().map(name).collect();
+        Some(pb::LinkList { nodes, links })
     }
 }
 
@@ -432,6 +455,7 @@ mod tests {
     use crate::service::book::Connected;
     use crate::time::Span;
     use causeway_proto::control::Inventory;
+    use std::future::ready;
 
     fn id(of: u64) -> NodeId {
         NodeId(u128::from(of).to_be_bytes())
@@ -479,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_comes_in_parts_and_none_is_made_before_its_reader_takes_it() {
+    fn a_list_comes_in_parts() {
         let links = ReportedLinks::default();
         let entry = |when| Entry::from_wire(&link(id(2), 5, when)).unwrap();
         let seen: Vec<_> = (1..=50).map(id).collect();
@@ -490,18 +514,13 @@ mod tests {
             // The reader does not see this one.
             links.0.lock().note(*from, id(99), entry(1));
         }
-        let node = |node: &NodeId| SeenNode {
-            node: *node,
-            name: "a node".to_owned(),
-            addresses: Vec::new(),
-            place: None,
-        };
-        let mut parts = LinkParts::new(seen.iter().map(node).collect(), links.clone());
-        let first = parts.next().unwrap().unwrap();
+        let mut parts = LinkParts::new(links.clone());
+        let first = parts.next(nodes(&seen)).unwrap();
         assert_eq!((first.nodes.len(), first.links.len()), (50, MOST_OF_PART));
         // What is reported meanwhile is in the parts that follow.
         links.0.lock().note(id(50), id(49), entry(2));
-        let rest: Vec<_> = parts.map(Result::unwrap).collect();
+        let rest = std::iter::from_fn(|| parts.next(nodes(&seen)));
+        let rest: Vec<_> = rest.collect();
         assert!(rest.iter().all(|of| of.nodes.is_empty()));
         let counts: Vec<_> = rest.iter().map(|of| of.links.len()).collect();
         assert_eq!(counts, [512, 512, 512, 50 * 49 - 4 * 512]);
@@ -514,13 +533,77 @@ mod tests {
         let pairs: BTreeSet<_> = all.iter().map(|(from, of)| (from, &of.node_uuid)).collect();
         assert_eq!(pairs.len(), 50 * 49, "each once");
         // An empty list and one that fills its parts have an end, too.
-        assert_eq!(LinkParts::new(Vec::new(), links.clone()).count(), 1);
+        let counts = |links: &ReportedLinks, seen: &[NodeId]| {
+            let mut parts = LinkParts::new(links.clone());
+            let parts = std::iter::from_fn(move || parts.next(nodes(seen)));
+            parts.map(|of| of.links.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&links, &[]), [0]);
         let full = ReportedLinks::default();
-        let many: BTreeSet<_> = (0..=MOST_OF_PART as u64).map(id).collect();
+        let many: Vec<_> = (0..=MOST_OF_PART as u64).map(id).collect();
         (1..=MOST_OF_PART as u64).for_each(|to| full.0.lock().note(id(0), id(to), entry(1)));
-        let parts = LinkParts::new(many.iter().map(node).collect(), full);
-        let counts: Vec<_> = parts.map(|of| of.unwrap().links.len()).collect();
-        assert_eq!(counts, [MOST_OF_PART, 0]);
+        assert_eq!(counts(&full, &many), [MOST_OF_PART, 0]);
+    }
+
+    fn nodes(of: &[NodeId]) -> Vec<SeenNode> {
+        let node = |node: &NodeId| SeenNode {
+            node: *node,
+            name: "a node".to_owned(),
+            addresses: Vec::new(),
+            place: None,
+        };
+        of.iter().map(node).collect()
+    }
+
+    #[tokio::test]
+    async fn rights_are_checked_before_each_part() {
+        let links = ReportedLinks::default();
+        let entry = Entry::from_wire(&link(id(2), 5, 1)).unwrap();
+        let all: Vec<_> = (0..60).map(id).collect();
+        for (from, to) in all
+            .iter()
+            .flat_map(|from| all.iter().map(move |to| (from, to)))
+        {
+            links.0.lock().note(*from, *to, entry.clone());
+        }
+        // Who loses a node has no more figures of it, and one that they get comes too late for its name.
+        let may_see = Mutex::new(all[..50].to_vec());
+        let (reader, mut parts) = mpsc::channel::<Result<pb::LinkList, Status>>(1);
+        let seen = || ready(Ok(nodes(&may_see.lock())));
+        let reading = async {
+            let first = parts.recv().await.unwrap().unwrap();
+            assert_eq!((first.nodes.len(), first.links.len()), (50, MOST_OF_PART));
+            *may_see.lock() = all[30..].to_vec();
+            let mut rest = BTreeSet::new();
+            while let Some(part) = parts.recv().await {
+                let links = part.unwrap().links.into_iter();
+                rest.extend(links.flat_map(|of| [of.node_uuid, of.link.unwrap().node_uuid]));
+            }
+            rest
+        };
+        let ((), rest) = tokio::join!(list(links.clone(), reader, seen), reading);
+        let expected = all[30..50].iter().map(|of| Bytes::from(of.0.to_vec()));
+        assert_eq!(rest, expected.collect());
+        // Who is no user any more gets no further part.
+        let is_user = Mutex::new(true);
+        let (reader, mut parts) = mpsc::channel::<Result<pb::LinkList, Status>>(1);
+        let seen = || {
+            ready(match *is_user.lock() {
+                true => Ok(nodes(&all)),
+                false => Err(Status::unauthenticated("removed")),
+            })
+        };
+        let reading = async {
+            parts.recv().await.unwrap().unwrap();
+            *is_user.lock() = false;
+            let mut rest = Vec::new();
+            while let Some(part) = parts.recv().await {
+                rest.push(part.map(|_| ()).map_err(|status| status.code()));
+            }
+            rest
+        };
+        let ((), rest) = tokio::join!(list(links, reader, seen), reading);
+        assert_eq!(rest, [Err(tonic::Code::Unauthenticated)]);
     }
 
     #[test]

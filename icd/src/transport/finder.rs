@@ -48,6 +48,8 @@ struct State {
     known: Snapshot,
     /// The nodes of the domains.
     of_domains: Vec<Found>,
+    /// What was last said to be wrong with this host's multicast.
+    said: Option<&'static str>,
 }
 
 /// What a question has found.
@@ -212,13 +214,37 @@ fn search(
             Step::Nothing => {}
             Step::Over => {
                 shared.tell(&search, false);
+                shared.warn(trouble(&search));
                 return Ok(());
             }
         }
     }
 }
 
+/// Why this host may not hear nodes, although it could ask. The question is over.
+fn trouble(search: &Search) -> Option<&'static str> {
+    match (search.has_shared_port(), search.hears_itself()) {
+        (false, _) => Some(
+            "UDP port 5353 is taken by a program that does not share it, so a firewall may drop the answers of servers that \
+             announce themselves; `causeway doctor` says more",
+        ),
+        (true, false) => Some(
+            "this machine does not hear its own multicast question, so servers that announce themselves may not be found; \
+             `causeway doctor` says more",
+        ),
+        (true, true) => None,
+    }
+}
+
 impl Shared {
+    /// Warns of a trouble once, until there is another one.
+    fn warn(&self, trouble: Option<&'static str>) {
+        let before = std::mem::replace(&mut self.state.lock().said, trouble);
+        if let Some(trouble) = trouble.filter(|_| trouble != before) {
+            tracing::warn!("{trouble}");
+        }
+    }
+
     fn tell(&self, search: &Search, is_new: bool) {
         let found = search.found();
         let mut state = self.state.lock();

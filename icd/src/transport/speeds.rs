@@ -2,8 +2,9 @@
 //!
 //! Pure. Running transfers decide nothing, because their figures depend on what else happens. Invariants: speeds of one kind
 //! are compared only, because a measured figure is always below the speed of its interface. If an address has none, all
-//! addresses count as equal. A link-local address, which nobody tells or measures, has that of others by the same interface. Of
-//! two ends, the slower one counts, and both must tell theirs. Host names have no speed.
+//! addresses count as equal. A link-local address, which nobody tells or measures, has that of others by the same interface.
+//! If there are none, it counts as the slowest of all others. Of two ends, the slower one counts, and both must tell theirs.
+//! Host names have no speed.
 #![forbid(unsafe_code)]
 
 use std::net::IpAddr;
@@ -31,8 +32,15 @@ pub(super) fn of_addresses<'a>(
             });
             others.filter_map(|other| speed(other)).max()
         };
-        let speeds = addresses.iter();
-        let speeds = speeds.map(|of| speed(of).or_else(|| of_same_link(of)));
+        let slowest = addresses.iter().filter_map(|of| speed(of)).min();
+        // Without this, one interface that has a link-local address alone would switch off the speeds of all.
+        let of_others = |address: &Address| zone(address).and(slowest);
+        let known = |of| {
+            speed(of)
+                .or_else(|| of_same_link(of))
+                .or_else(|| of_others(of))
+        };
+        let speeds = addresses.iter().map(|of| known(of));
         speeds.collect::<Option<Vec<u64>>>()
     };
     let speed = |ip, zone: Option<&str>| own(ip, zone)?.mbits;
@@ -212,8 +220,19 @@ mod tests {
         // A figure does not need a card's speed.
         let veths = [("10.0.0.7", 0), ("10.1.0.7", 0)];
         assert_eq!(speeds(&found, &both, &[], &veths), [5, 5, 7]);
+    }
+
+    #[test]
+    fn a_link_local_address_alone_counts_as_the_slowest_of_the_others() {
         let alone = ["[fe80::7%eth2]", "10.0.0.7", "10.1.0.7"];
-        assert_eq!(speeds(&alone, &both, &theirs, &CARDS), NOT_KNOWN);
+        let theirs = told(&[("10.0.0.7", 1_000), ("10.1.0.7", 10_000)]);
+        assert_eq!(speeds(&alone, &[], &theirs, &CARDS), [1_000, 1_000, 10_000]);
+        let both = [kept("10.0.0.7:1", 7, 7, 1), kept("10.1.0.7:1", 5, 5, 1)];
+        assert_eq!(speeds(&alone, &both, &theirs, &CARDS), [5, 7, 5]);
+        // Others must be known, and a host name is not.
+        assert_eq!(speeds(&alone[..1], &both, &theirs, &CARDS), NOT_KNOWN);
+        let name = ["[fe80::7%eth2]", "10.0.0.7", "gpu1"];
+        assert_eq!(speeds(&name, &both, &theirs, &CARDS), NOT_KNOWN);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Two nodes with one identity, because one machine is a copy of the other: one of them is used, and both are named.
 
 use crate::frames::servers::*;
+use crate::managers::tool_does;
 use crate::programs::Program;
 use crate::stage::*;
 
@@ -39,10 +40,11 @@ fn of_a_copied_machine_the_remembered_one_serves_else_the_smaller_name() {
     assert_ne!(of("gpu1").run, of("gpu2").run);
     let program = Program {
         host: network.host(0),
-        config,
+        config: config.clone(),
         state: certificates.folder.path(),
         resolv_conf: None,
         awaits: 0,
+        asks_to_the_end: false,
     };
     let has_both = |messages: &str| {
         let told = messages
@@ -57,6 +59,13 @@ fn of_a_copied_machine_the_remembered_one_serves_else_the_smaller_name() {
     let listed = program.run();
     assert_eq!(listed.names, ["copy"], "the smaller name");
     has_both(&listed.messages);
+    for verb in ["discover", "doctor"] {
+        let output = tool_does(network.host(0), &config, verb);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        for expected in ["gpu1 (", "gpu2 (", "node-*.seed"] {
+            assert!(text.contains(expected), "{verb}: {expected}: {text}");
+        }
+    }
     // The other one serves while the first is away, and is the one that is remembered.
     copy.crash();
     assert_eq!(program.run().names, ["original"]);

@@ -108,6 +108,7 @@ fn nodes_of_a_domain_are_found_by_dns() {
             state: state.path(),
             resolv_conf: Some(resolv_conf),
             awaits,
+            asks_to_the_end: false,
         }
         .run()
     };

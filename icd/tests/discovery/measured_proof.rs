@@ -1,7 +1,7 @@
 //! What measurements cost a program beside them, and figures of links that lose packets or are fast. By name, because the
 //! figures need an idle machine: `cargo test --test discovery -- --ignored measured_proof`.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway::transport::links::measure_link;
@@ -51,25 +51,34 @@ fn alternately(step: &dyn Fn(), beside: &(dyn Fn() + Sync)) -> (f64, f64) {
     (median(with), median(without))
 }
 
-/// What a program does in a minute, in steps a second, while `beside` begins a measurement every six seconds. A node
-/// measures for 10 s of a minute by default, and a measurement takes one.
-fn a_minute(step: &dyn Fn(), beside: &(dyn Fn() + Sync)) -> f64 {
+/// What a program does in a minute, in steps a second, while `beside` asks for a measurement every six seconds: in all of it,
+/// and outside of what was asked. Beside an active session a node measures for 5 s of a minute by default, and a measurement
+/// takes one. One minute has both, because machines are not equally fast in two.
+fn a_minute(step: &dyn Fn(), beside: &(dyn Fn() + Sync)) -> (f64, f64) {
     const MINUTE: Duration = Duration::from_secs(60);
     let begun = Instant::now();
+    let asks = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for tenth in 0..10 {
                 let at = tenth * MINUTE / 10;
                 std::thread::sleep(at.saturating_sub(begun.elapsed()));
+                asks.store(true, Ordering::Relaxed);
                 beside();
+                asks.store(false, Ordering::Relaxed);
             }
         });
-        let mut count = 0;
+        let (mut all, mut outside, mut took) = (0, 0, Duration::ZERO);
         while begun.elapsed() < MINUTE {
+            let (at, is_inside) = (Instant::now(), asks.load(Ordering::Relaxed));
             step();
-            count += 1;
+            all += 1;
+            if !is_inside {
+                (outside, took) = (outside + 1, took + at.elapsed());
+            }
         }
-        f64::from(count) / begun.elapsed().as_secs_f64()
+        let rate = |count: u32, took: Duration| f64::from(count) / took.as_secs_f64();
+        (rate(all, begun.elapsed()), rate(outside, took))
     })
 }
 
@@ -115,15 +124,15 @@ fn a_program_beside_a_measurement_loses_little() {
             cl.read(buffer, 0, 4);
             std::thread::sleep(Duration::from_millis(1));
         };
-        let without = a_minute(&compute, &|| {});
-        let with = a_minute(&compute, &beside);
+        let (with, without) = a_minute(&compute, &beside);
         let reads = with / without;
         let count = measured.swap(0, Ordering::Relaxed);
         eprintln!(
-            "reads of 4 bytes, and 1 ms: {with:.0} a second in a minute with {count} measurements, {without:.0} in one \
-             without: {reads:.3}"
+            "reads of 4 bytes, and 1 ms: {with:.0} a second in a minute with {count} measurements, {without:.0} outside of \
+             them: {reads:.3}"
         );
-        assert!(count >= 8, "{count} measurements");
+        // The node is busy for the other five.
+        assert!((4..=5).contains(&count), "{count} measurements");
         let transfer = || cl.write(buffer, 0, &bytes);
         let (with, without) = alternately(&transfer, &beside);
         let transfers = with / without;
@@ -131,9 +140,7 @@ fn a_program_beside_a_measurement_loses_little() {
             "writes of 8 MiB: {with:.2} a second beside measurements, {without:.2} alone: {transfers:.3}"
         );
         assert_eq!(measured.load(Ordering::Relaxed), 0, "sessions come first");
-        // The mark is 0.95 for both. The reads miss it by up to 0.02 here: the simulated link is one queue, in which a
-        // small packet waits behind 64 KiB of a stream, 0.4 ms.
-        assert!(transfers >= 0.95 && reads >= 0.9, "{transfers} {reads}");
+        assert!(transfers >= 0.95 && reads >= 0.95, "{transfers} {reads}");
         ok!(clReleaseMemObject(buffer));
     };
     pair.host(0).enter(program).expect("the host's network");

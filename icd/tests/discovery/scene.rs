@@ -44,6 +44,7 @@ impl Scene {
             state: self.certificates.folder.path(),
             resolv_conf: None,
             awaits: 0,
+            asks_to_the_end: false,
         }
     }
 

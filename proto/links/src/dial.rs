@@ -23,7 +23,8 @@ use crate::exchange::{Ends, lanes};
 const STAGGER: Duration = Duration::from_millis(100);
 /// Longest wait of one system call.
 const SLICE: Duration = Duration::from_millis(100);
-/// Limit on addresses that are tried.
+/// Limit on addresses that are tried, the first ones of the list. Discovery takes as many of a node, and a node tells others
+/// as many.
 const MOST_ADDRESSES: usize = 16;
 /// Limit on addresses per host name.
 const OF_ONE_NAME: usize = 4;
@@ -101,7 +102,8 @@ pub struct Dialled {
     pub addresses: (SocketAddr, SocketAddr),
 }
 
-/// Makes all connections, over the first address that leads to the other end.
+/// Makes all connections, over the first address that leads to the other end. Tries 16 addresses at most, and an error says
+/// how many it has not tried.
 ///
 /// # Errors
 /// [`NotDialled`], before `deadline`.
@@ -128,6 +130,10 @@ pub fn dial_any(end: &End, deadline: Instant) -> Result<Dialled, NotDialled> {
         } else if asked == 0 {
             if reasons.is_empty() {
                 reasons.push("the other end has no known address".to_owned());
+            }
+            let others = end.addresses.len().saturating_sub(MOST_ADDRESSES);
+            if others > 0 {
+                reasons.insert(0, format!("addresses that were not tried: {others}"));
             }
             return Err(NotDialled::Nowhere(reasons.join("; ")));
         }
@@ -348,6 +354,34 @@ mod tests {
             assert_eq!(line.socket().write_timeout().unwrap(), None);
         }
         drop(answering.join().unwrap());
+    }
+
+    #[test]
+    fn the_first_sixteen_addresses_are_tried_and_the_others_are_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap().to_string();
+        // Nobody else gets the port of the open one.
+        let shut = (2..18).map(|host| open.replace("127.0.0.1:", &format!("127.0.0.{host}:")));
+        let end = End {
+            id: SessionId([3; 16]),
+            secret: SessionSecret([4; 32]),
+            fingerprint: None,
+            addresses: shut.chain([open.clone(), open.clone()]).collect(),
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let error = dial_any(&end, deadline).unwrap_err().to_string();
+        assert_eq!(
+            error.matches("refused the connection").count(),
+            16,
+            "{error}"
+        );
+        assert!(
+            error.starts_with("addresses that were not tried: 2; "),
+            "{error}"
+        );
+        listener.set_nonblocking(true).unwrap();
+        let accepted = listener.accept().map(drop).map_err(|error| error.kind());
+        assert_eq!(accepted, Err(io::ErrorKind::WouldBlock));
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod stream;
 mod table;
 mod wire;
 
-pub use admission::{Admission, Asker, Busy, MOST_TRAFFIC, Refused, Used};
+pub use admission::{Admission, Asker, Busy, MOST_TRAFFIC, Refused, SessionLoad, Used};
 pub use dial::{Dialled, End, NotDialled, WrongDigest, certificate, dial, dial_any};
 pub use exchange::{Ends, NotMeasured, Terms, follow, lanes, lead};
 pub use figures::{Measured, Meter, PROBES, RoundTrip};

@@ -1,13 +1,14 @@
 //! `causeway links`: how fast nodes, and this machine, reach each other. Shows the figures that are kept; with
 //! `--measure`, measures them first.
 //!
-//! - [`measuring`]: the rounds, and one measurement of a pair; [`ends`]: who takes part;
+//! - [`measuring`]: the rounds, and one measurement of a pair; [`ends`]: who takes part; [`addresses`]: where;
 //! - [`managed`]: the device manager's nodes, figures and claims;
 //! - [`matrix`]: the kept figures as a matrix, and slow pairs; pure;
 //! - [`drawn`]: the same as a picture; pure.
 //!
 //! Invariant: without `--measure`, no node is loaded, and nothing is written.
 
+mod addresses;
 mod drawn;
 mod ends;
 mod managed;

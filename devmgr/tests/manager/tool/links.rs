@@ -86,12 +86,15 @@ fn each_address_of_a_server_is_measured() {
     let addresses = format!("\"127.0.0.1:{port}\", \"127.0.0.2:{port}\", \"127.0.0.3:1\"");
     std::fs::write(&config, format!("[[server]]\naddress = [{addresses}]\n")).unwrap();
     let tool = tool.with("CAUSEWAY_CONFIG", config);
+    // One address of three has no figures, so programs use none. The user must get to know.
     let said = tool.run("links --measure --seconds 0.1");
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(
-        said.err.contains("this machine and gpu: 127.0.0.3:1: "),
-        "{said:?}"
-    );
+    assert_eq!(said.code, Some(1), "{said:?}");
+    for part in [
+        "this machine and gpu: 127.0.0.3:1: ",
+        "links that could not be measured: 1",
+    ] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
     assert_eq!(kept(&tool.home().join(".local/state/causeway")), [2]);
     let shown = tool.json("links");
     let shown = shown.as_array().unwrap().iter();
@@ -99,6 +102,52 @@ fn each_address_of_a_server_is_measured() {
         .map(|of| of["to_address"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(to, [1, 2].map(|host| format!("127.0.0.{host}:{port}")));
+}
+
+#[test]
+fn doctor_names_both_addresses_of_a_slow_network_of_a_server() {
+    let (_folders, daemons, _) = cluster();
+    let folder = tempfile::tempdir().unwrap();
+    let listen = ["--listen", "0.0.0.0:0", "--insecure"];
+    let lab = Daemon::listening(folder.path(), "name = \"lab\"\n", &listen);
+    let port = lab.address().port();
+    let [one, other] = daemons.each_ref().map(Daemon::address);
+    let servers = format!(
+        "[[server]]\naddress = [\"127.0.0.1:{port}\", \"127.0.0.2:{port}\"]\n\
+         [[server]]\naddress = \"{one}\"\n[[server]]\naddress = \"{other}\"\n"
+    );
+    let tool = Tool::of("ann");
+    let config = tool.home().join("servers.toml");
+    std::fs::write(&config, servers).unwrap();
+    let tool = tool.with("CAUSEWAY_CONFIG", config);
+    tool.does("links --measure --seconds 0.1");
+    let state = tool.home().join(".local/state/causeway");
+    let memory = causeway_links::LinkMemory::of_programs(&state);
+    let table = memory.table().unwrap();
+    let second = format!("127.0.0.2:{port}");
+    let entry = |of: &&causeway_links::Entry| of.to.to_string() == second;
+    let slow = table.entries().iter().find(entry).unwrap().clone();
+    let of_links = || {
+        let findings = tool.json("doctor");
+        let findings = findings.as_array().unwrap().iter();
+        let findings = findings.filter(|of| of["check"] == "links");
+        findings
+            .map(|of| of["found"].to_string())
+            .collect::<String>()
+    };
+    let said = of_links();
+    assert!(!said.contains(&second), "{said}");
+    // A network that is wrongly enabled: programs could use the other one, and the administrator must know all the same.
+    let slow = causeway_links::Entry {
+        outward: 100_000,
+        inward: 100_000,
+        ..slow
+    };
+    memory.keep(vec![slow]).unwrap();
+    let said = of_links();
+    let pair =
+        format!("this machine (127.0.0.1) and lab ({second}) reach each other with 800 kbit/s");
+    assert!(said.contains(&pair), "{said}");
 }
 
 #[test]

@@ -111,19 +111,22 @@ impl Figures {
     }
 }
 
-/// The median of all pairs' bandwidths, and the pairs that are far slower. Old figures do not count.
+/// The median of all pairs' bandwidths, and the links that are far slower: each address of a node is judged, because
+/// programs may use all of them. For the median, the fastest of a pair counts. Old figures do not count.
 pub(crate) fn slow(figures: &Figures) -> Option<(u64, Vec<&LinkReport>)> {
     let counting: BTreeSet<usize> = figures.places.values().copied().collect();
-    let fresh = counting.into_iter().map(|place| &figures.links[place]);
-    let fresh: Vec<_> = fresh.filter(|link| !link.old).collect();
-    let mut rates: Vec<u64> = fresh.iter().map(|link| link.slower()).collect();
+    let counting = counting.into_iter().map(|place| &figures.links[place]);
+    let mut rates: Vec<u64> = counting
+        .filter(|link| !link.old)
+        .map(LinkReport::slower)
+        .collect();
     rates.sort_unstable();
     if rates.len() < ENOUGH {
         return None;
     }
     let median = rates[rates.len() / 2];
-    let is_slow = |link: &&LinkReport| link.slower().saturating_mul(SLOWER) <= median;
-    Some((median, fresh.into_iter().filter(is_slow).collect()))
+    let is_slow = |link: &&LinkReport| !link.old && link.slower().saturating_mul(SLOWER) <= median;
+    Some((median, figures.links.iter().filter(is_slow).collect()))
 }
 
 /// A bandwidth for people.
@@ -252,7 +255,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_address_of_a_node_is_listed_and_the_fastest_counts() {
+    fn each_address_of_a_node_is_listed_and_judged_and_the_fastest_counts() {
         let hosts = hosts(4);
         let at = |host: u8, rate, when| {
             let mut shown = kept(&hosts[0], &hosts[1], rate, rate, when);
@@ -260,7 +263,7 @@ pub(crate) mod tests {
             shown
         };
         let now = 5_000_000;
-        let ways = vec![at(2, 100, now), at(3, 1_000, now), at(4, 5_000, 0)];
+        let ways = vec![at(2, 100, now), at(3, 1_000, now), at(4, 50, 0)];
         let others = [
             kept(&hosts[1], &hosts[2], 1_000, 1_000, now),
             kept(&hosts[2], &hosts[3], 1_000, 1_000, now),
@@ -269,8 +272,14 @@ pub(crate) mod tests {
         assert_eq!(figures.links().len(), 5);
         let (link, rate) = figures.between(&hosts[0], &hosts[1]).unwrap();
         assert_eq!((&*link.to_address, rate), ("10.0.0.3:7079", 1_000));
-        // Programs do not use the slow address, so it is no fault.
-        assert!(slow(&figures).unwrap().1.is_empty());
+        // Both addresses of the slow network are named. An old figure is not judged.
+        let (median, slow) = slow(&figures).unwrap();
+        let named = slow.iter().map(|of| (&*of.from_address, &*of.to_address));
+        let named: Vec<_> = named.collect();
+        assert_eq!(
+            (median, &named[..]),
+            (1_000, &[("10.0.0.1", "10.0.0.2:7079")][..])
+        );
     }
 
     #[test]

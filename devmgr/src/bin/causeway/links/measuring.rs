@@ -5,7 +5,6 @@
 //! tools cannot each wait for what the other one has. A node of the device manager counts as larger than any other, because
 //! it dials only where the manager says.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use causeway_proto::control::{LinkEnd, MeasureLinkReply};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
 
+use super::addresses::usable;
 use super::ends::{Hosts, NodeEnd, shown};
 use super::managed::{Claim, Claims, SharedClaims};
 use super::matrix::Shown;
@@ -29,8 +29,6 @@ use crate::say::say;
 const PATIENCE: Duration = Duration::from_secs(90);
 /// First wait for a busy node: it says how long a measurement can take at most, and an ending process takes far less.
 const ENDING: Duration = Duration::from_millis(300);
-/// Time in which an address answers, if there are others.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Time to reach a node that is let go.
 const RELEASED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -42,7 +40,7 @@ pub(crate) struct MeasuredPairs {
     pub(crate) why: Option<Failure>,
     /// The figures that nodes have measured.
     pub(crate) by_nodes: Vec<Shown>,
-    /// Number of pairs without figures.
+    /// Number of pairs, or of addresses of a node, without figures.
     pub(crate) failed: usize,
 }
 
@@ -94,7 +92,7 @@ pub(crate) fn measure(
             for fault in &outcome.faults {
                 say!("causeway links: {names}: {fault}");
             }
-            measured.failed += usize::from(!outcome.has_figures());
+            measured.failed += outcome.faults.len();
             own.extend(outcome.own);
             measured.by_nodes.extend(outcome.by_node);
         }
@@ -187,13 +185,8 @@ struct PairOutcome {
     own: Vec<Entry>,
     /// The figures that a node has kept.
     by_node: Option<Shown>,
+    /// Why the pair, or an address of the node, has no figures.
     faults: Vec<String>,
-}
-
-impl PairOutcome {
-    fn has_figures(&self) -> bool {
-        self.by_node.is_some() || !self.own.is_empty()
-    }
 }
 
 /// Measures a pair: two nodes, or this machine and each address of a node.
@@ -211,14 +204,13 @@ fn pair(
         }
         return outcome;
     }
-    let addresses = ways(dialled.node.sockets().collect());
-    let are_several = addresses.len() > 1;
-    let (addresses, silent) = match are_several {
-        true => answering(addresses),
-        false => (addresses, Vec::new()),
+    let all: Vec<String> = dialled.node.sockets().collect();
+    let are_several = all.len() > 1;
+    let (addresses, faults) = match are_several {
+        true => usable(all),
+        false => (all, Vec::new()),
     };
-    let fault = |address: String| format!("{address}: accepts no connection");
-    outcome.faults.extend(silent.into_iter().map(fault));
+    outcome.faults.extend(faults);
     for address in addresses {
         match own(dialled, &address, terms, is_forced) {
             Ok(entry) => outcome.own.push(entry),
@@ -227,46 +219,6 @@ fn pair(
         }
     }
     outcome
-}
-
-/// The addresses that are measured one by one, because programs use all of them at a time. Names of an address that has come
-/// before are left out. So are link-local ones, which are not dialled, if there are others.
-fn ways(addresses: Vec<String>) -> Vec<String> {
-    let (local, others): (Vec<_>, Vec<_>) =
-        (addresses.into_iter()).partition(|of| of.contains('%'));
-    let (numbers, names): (Vec<_>, Vec<_>) =
-        (others.into_iter()).partition(|of| of.parse::<SocketAddr>().is_ok());
-    let mut known = Vec::new();
-    let mut ways = Vec::new();
-    for address in numbers.into_iter().chain(names) {
-        // A name without an address fails when it is measured, and the failure has the reason.
-        let at = address.to_socket_addrs().map(Vec::from_iter);
-        let at = at.unwrap_or_default();
-        if !at.iter().any(|of| known.contains(&of.ip())) {
-            known.extend(at.iter().map(SocketAddr::ip));
-            ways.push(address);
-        }
-    }
-    if ways.is_empty() { local } else { ways }
-}
-
-/// The addresses that accept connections, and the others. A node that waits for a silent one in vain counts that time as used.
-fn answering(addresses: Vec<String>) -> (Vec<String>, Vec<String>) {
-    let answers = |address: &String| match address.to_socket_addrs() {
-        Ok(mut of) => of.any(|at| TcpStream::connect_timeout(&at, ANSWERS_WITHIN).is_ok()),
-        // The measurement has the reason.
-        Err(_) => true,
-    };
-    let answers: Vec<bool> = std::thread::scope(|scope| {
-        let asked = addresses.iter().map(|of| scope.spawn(|| answers(of)));
-        let asked: Vec<_> = asked.collect();
-        let asked = asked.into_iter();
-        asked.map(|of| of.join().unwrap_or(true)).collect()
-    });
-    let all = addresses.into_iter().zip(answers);
-    let (answering, silent): (Vec<_>, Vec<_>) = all.partition(|(_, answers)| *answers);
-    let bare = |of: Vec<(String, bool)>| of.into_iter().map(|(address, _)| address).collect();
-    (bare(answering), bare(silent))
 }
 
 /// Makes a node the other end of a measurement.
@@ -405,33 +357,6 @@ fn own(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_address_is_measured_once() {
-        let of = |addresses: &[&str]| ways(addresses.iter().map(|&of| of.to_owned()).collect());
-        let two = ["10.0.0.5:7079", "[fd00::5]:7079"];
-        assert_eq!(of(&two), two);
-        assert_eq!(
-            of(&["localhost:1", "127.0.0.1:1", "127.0.0.1:2"]),
-            ["127.0.0.1:1"]
-        );
-        assert_eq!(of(&["[fe80::1%eth0]:1", two[0]]), two[..1]);
-        assert_eq!(of(&["[fe80::1%eth0]:1"]), ["[fe80::1%eth0]:1"]);
-        assert_eq!(
-            of(&["no.such.invalid:1", two[0]]),
-            [two[0], "no.such.invalid:1"]
-        );
-    }
-    #[test]
-    fn silent_addresses_are_not_measured() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let open = listener.local_addr().unwrap().to_string();
-        // Nobody else gets the port of the open one.
-        let shut = open.replace("127.0.0.1:", "127.0.0.3:");
-        let unknown = "no.such.invalid:1".to_owned();
-        let all = vec![shut.clone(), open.clone(), unknown.clone()];
-        assert_eq!(answering(all), (vec![open, unknown], vec![shut]));
-    }
 
     #[test]
     fn a_busy_node_is_asked_again_soon_once() {
