@@ -169,15 +169,15 @@ impl Ring {
             return;
         }
         let at = self.start() + self.written;
+        let rest = self.sizes.segment - self.written;
         let mut bytes = std::mem::take(&mut self.fresh);
         self.written += bytes.len() as u64;
-        let rest = self.sizes.segment - self.written;
-        bytes.extend(padding_header(rest as usize));
-        let head = bytes.drain(..PAD).collect();
-        steps.push(Step::Write {
-            at: at + PAD as u64,
-            bytes,
-        });
+        let behind = self.sizes.segment - self.written;
+        bytes.extend(padding_header(behind as usize));
+        // The first write leaves the header there as it is, so that nothing has to be moved.
+        let head = bytes[..PAD].to_vec();
+        bytes[..PAD].copy_from_slice(&padding_header(rest as usize));
+        steps.push(Step::Write { at, bytes });
         steps.push(Step::Write { at, bytes: head });
     }
 

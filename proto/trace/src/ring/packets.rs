@@ -93,7 +93,7 @@ impl Packets {
             annotate(self.names.value(name), value, event);
         }
         number(event::TYPE, kind as u64, event);
-        number(event::NAME, self.names.event(&slice.name), event);
+        number(event::NAME, self.names.event(slice), event);
         number(event::TRACK, slice.track, event);
         for (field, arrows) in [
             (event::FLOW, &slice.arrows),
@@ -173,9 +173,9 @@ impl Names {
         })
     }
 
-    fn event(&mut self, name: &Cow<'static, str>) -> u64 {
-        let Cow::Borrowed(lasting) = name else {
-            return self.searched(name);
+    fn event(&mut self, slice: &Slice) -> u64 {
+        let Cow::Borrowed(lasting) = &slice.name else {
+            return self.searched(&slice.name);
         };
         let mut known = self.lasting.iter();
         if let Some((_, number)) = known.find(|(of, _)| std::ptr::eq(*of, *lasting)) {
@@ -253,21 +253,31 @@ fn key(field: u32, wire_type: WireType, out: &mut Vec<u8>) {
 }
 
 // As `prost::encoding::encode_varint`, which asks for room for each byte.
-fn varint(mut value: u64, out: &mut Vec<u8>) {
+fn varint(value: u64, out: &mut Vec<u8>) {
     if value < 0x80 {
         return out.push(value as u8);
     }
-    let (mut bytes, mut last) = ([0; 10], 0);
-    while value >= 0x80 {
-        bytes[last] = value as u8 | 0x80;
-        value >>= 7;
-        last += 1;
+    let length = encoded_len_varint(value);
+    let end = out.len() + length;
+    // Copies of a fixed length need no call.
+    if length <= 8 {
+        let more = 0x8080_8080_8080_8080 >> (72 - 8 * length);
+        out.extend_from_slice(&(groups(value) | more).to_le_bytes());
+    } else {
+        let more = 0x8080_8080_8080_8080;
+        out.extend_from_slice(&(groups(value) | more).to_le_bytes());
+        let rest = value >> 56;
+        let more = if length == 10 { 0x80 } else { 0 };
+        out.extend_from_slice(&[rest as u8 & 0x7f | more, (rest >> 7) as u8]);
     }
-    bytes[last] = value as u8;
-    // A copy of a fixed length needs no call.
-    let end = out.len() + last + 1;
-    out.extend_from_slice(&bytes);
     out.truncate(end);
+}
+
+// Spreads the lowest 56 bits over 8 bytes of 7 bits.
+fn groups(value: u64) -> u64 {
+    let halves = value & 0x0fff_ffff | (value & 0x00ff_ffff_f000_0000) << 4;
+    let quarters = halves & 0x0000_3fff_0000_3fff | (halves & 0x0fff_c000_0fff_c000) << 2;
+    quarters & 0x007f_007f_007f_007f | (quarters & 0x3f80_3f80_3f80_3f80) << 1
 }
 
 #[cfg(test)]
@@ -329,6 +339,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn numbers_are_encoded_as_by_the_library(value in any::<u64>(), bits in 0u32..64) {
+            for value in [value >> bits, (1 << bits) - 1, 1 << bits, u64::MAX >> bits] {
+                let (mut found, mut known) = (vec![7], vec![7]);
+                varint(value, &mut found);
+                prost::encoding::encode_varint(value, &mut known);
+                prop_assert_eq!(found, known, "{}", value);
+            }
+        }
+
         #[test]
         fn the_bytes_are_those_of_the_messages(
             (track, begin, length) in (any::<u64>(), 0u64..1 << 62, prop::option::of(0u64..1 << 40)),
