@@ -163,6 +163,35 @@ fn the_ends_of_a_traced_program_have_times_and_others_have_none() {
     }
 }
 
+#[test]
+fn one_of_a_traced_program_that_fails_has_its_status_and_no_times() {
+    let config = (
+        "FAKE_OPENCL_CONFIG",
+        "kernel.f.ns = 1\nkernel.bad.fail = -5",
+    );
+    for watching in ["0", "1"] {
+        let environment = [config, ("CAUSEWAYD_WATCHING", watching)];
+        let daemon = Daemon::fake_with("", &[], &environment[..1 + usize::from(watching == "1")]);
+        let mut session = daemon.session();
+        let context = session.context();
+        let queue = session.queue_of(context, PROFILING, true);
+        let buffer = session.buffer(context, 64, &[0; 64]);
+        let source = "kernel void f(global int *x) {} kernel void bad(global int *x) {}";
+        let (program, answer) = session.build(context, source, "");
+        assert_eq!(answer.status, 0, "{answer:?}");
+        let kernels = ["f", "bad", "f"].map(|name| session.kernel(program, name));
+        let events = kernels.map(|_| session.new_id());
+        let launches = kernels.iter().zip(events).map(|(kernel, event)| {
+            let operation = launch(*kernel, vec![memory(buffer)], &[1], &[]);
+            unobserved(event, queue, &[], operation)
+        });
+        session.send(launches.collect());
+        let [good, bad, _] = events.map(|event| session.wait(event));
+        assert!(good.status == 0 && good.ended > 0, "{good:?}");
+        assert_eq!((bad.status, bad.ended), (OUT_OF_RESOURCES, 0), "{bad:?}");
+    }
+}
+
 // Tests launches without a native event before a fill, which reports itself.
 #[test]
 fn where_no_marker_can_be_made_only_what_nothing_tells_of_fails() {

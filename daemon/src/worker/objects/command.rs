@@ -337,6 +337,11 @@ impl Listener for Command {
         }
         self.outbox.end(1);
         if let Some(earlier) = self.earlier.get() {
+            if earlier.is_timed() {
+                // The first times of a device may set its clock, by a command that has just ended. The earlier ones may
+                // have ended long ago.
+                let _ = self.native().and_then(Event::times);
+            }
             let completions = earlier.completions();
             self.outbox.end_unobserved(completions.len());
             self.outbox.gather(completions);

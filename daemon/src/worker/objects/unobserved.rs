@@ -5,8 +5,8 @@
 //! nothing is before them in an in-order queue, they get no graph node and no driver callback each. They
 //! gather in their queue. A group has at most [`GROUP`] commands and ends with each batch. The driver is
 //! asked to call back for the last of a group. The callback then reports all of the group, each with its
-//! own status, and with its times if the program is traced. An observed command without waits that follows them reports their ends as well
-//! ([`Earlier`]). Where driver events are expensive, because the worker must poll them, a launch that
+//! own status, and with its times if the program is traced. An observed command without waits that follows
+//! them reports their ends as well ([`Earlier`]). Where driver events are expensive, because the worker must poll them, a launch that
 //! another follows has no event, unless the program is traced. It gets the status of the next command that
 //! has one.
 //!
@@ -134,6 +134,11 @@ pub(crate) struct Earlier {
 }
 
 impl Earlier {
+    /// Whether the completions have the commands' times.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.is_timed
+    }
+
     /// Returns the completions of these commands in order. Called when the command behind them has ended.
     pub(crate) fn completions(&self) -> Vec<Completion> {
         told(&self.commands, Status::SUCCESS, self.is_timed)
@@ -194,13 +199,12 @@ impl Listener for Group {
         if let Some(ticket) = self.ticket.lock().take() {
             ticket.end();
         }
-        let mut completions = told(&self.earlier, status, self.is_timed);
         let (last, event) = &self.last;
-        completions.push(completion(
-            *last,
-            status,
-            Some(event).filter(|_| self.is_timed),
-        ));
+        // Before those of earlier commands: the first times of a device may set its clock, by a command that has just
+        // ended.
+        let last = completion(*last, status, Some(event).filter(|_| self.is_timed));
+        let mut completions = told(&self.earlier, status, self.is_timed);
+        completions.push(last);
         self.outbox.end_unobserved(completions.len());
         self.outbox.end(1);
         let outbox = Arc::clone(&self.outbox);
@@ -222,7 +226,11 @@ pub(crate) fn follows(command: &WireCommand, behind: &WireCommand) -> bool {
 // Returns the completion of an unobserved command, with the times of this event.
 fn completion(id: EventId, status: Status, timed: Option<&Event>) -> Completion {
     let times = timed.filter(|_| !status.is_error()).and_then(Event::times);
-    with_times(ended(id, status), times.unwrap_or_default())
+    let ended = ended(id, status);
+    match times {
+        Some(times) => with_times(ended, times),
+        None => ended,
+    }
 }
 
 /// Returns the completion of an unobserved command, without times.
