@@ -305,6 +305,11 @@ impl Session {
     }
 
     pub fn queue(&mut self, context: u64, bits: u64) -> u64 {
+        self.queue_of(context, bits, false)
+    }
+
+    /// Makes a queue of a program that may be traced.
+    pub fn queue_of(&mut self, context: u64, bits: u64, traced: bool) -> u64 {
         const QUEUE_PROPERTIES: u64 = 0x1093;
         let queue = self.new_id();
         self.send(vec![Kind::CreateQueue(CreateQueue {
@@ -316,6 +321,7 @@ impl Session {
             } else {
                 vec![QUEUE_PROPERTIES, bits]
             },
+            traced,
         })]);
         queue
     }

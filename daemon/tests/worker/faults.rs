@@ -61,8 +61,7 @@ fn a_client_that_breaks_the_protocol_loses_its_session_only() {
         vec![Kind::CreateQueue(CreateQueue {
             queue: 1,
             context: 77,
-            device: 0,
-            properties: vec![],
+            ..CreateQueue::default()
         })],
         vec![Kind::CreateContext(CreateContext {
             context: 1,

@@ -5,6 +5,7 @@ use causeway_proto::command::{Enqueue, FillBuffer, command::Kind, enqueue::Opera
 use crate::common::{Daemon, Session, Told, launch, linear, memory, read, write};
 
 const OUT_OF_ORDER: u64 = 1;
+const PROFILING: u64 = 2;
 const INVALID_VALUE: i32 = -30;
 const INVALID_WORK_GROUP_SIZE: i32 = -54;
 const OUT_OF_RESOURCES: i32 = -5;
@@ -122,6 +123,72 @@ fn a_flood_of_launches_is_told_in_order_and_one_that_is_refused_says_so() {
         assert_eq!(session.wait(elsewhere).status, 0);
         let count = u32::try_from(MANY).unwrap().to_ne_bytes();
         assert_eq!(session.bytes(queue_of_own, counter, 0, 4)[..], count);
+    }
+}
+
+#[test]
+fn the_ends_of_a_traced_program_have_times_and_others_have_none() {
+    for environment in [&[][..], &[("CAUSEWAYD_WATCHING", "1")]] {
+        let daemon = Daemon::with(environment);
+        let mut session = daemon.session();
+        let context = session.context();
+        let buffer = session.buffer(context, 64, &[0; 64]);
+        let (program, answer) = session.build(context, "kernel void f(global int *x) {}", "");
+        assert_eq!(answer.status, 0, "{answer:?}");
+        let kernel = session.kernel(program, "f");
+        for traced in [true, false] {
+            let queue = session.queue_of(context, PROFILING, traced);
+            let events: Vec<u64> = (0..MANY).map(|_| session.new_id()).collect();
+            let launches = events.iter().map(|event| {
+                let operation = launch(kernel, vec![memory(buffer)], &[1], &[]);
+                unobserved(*event, queue, &[], operation)
+            });
+            session.send(launches.collect());
+            // The read may report the last of them.
+            session.bytes(queue, buffer, 0, 4);
+            let mut last = 0;
+            for event in events {
+                let end = session.wait(event);
+                assert_eq!(end.status, 0);
+                let times = [end.submitted, end.started, end.ended];
+                assert!(times.is_sorted(), "{end:?}");
+                assert!(
+                    times.iter().all(|time| (*time > 0) == traced),
+                    "{traced}: {end:?}"
+                );
+                assert!(last <= end.started, "{last}: {end:?}");
+                last = end.ended;
+            }
+        }
+    }
+}
+
+#[test]
+fn one_of_a_traced_program_that_fails_has_its_status_and_no_times() {
+    let config = (
+        "FAKE_OPENCL_CONFIG",
+        "kernel.f.ns = 1\nkernel.bad.fail = -5",
+    );
+    for watching in ["0", "1"] {
+        let environment = [config, ("CAUSEWAYD_WATCHING", watching)];
+        let daemon = Daemon::fake_with("", &[], &environment[..1 + usize::from(watching == "1")]);
+        let mut session = daemon.session();
+        let context = session.context();
+        let queue = session.queue_of(context, PROFILING, true);
+        let buffer = session.buffer(context, 64, &[0; 64]);
+        let source = "kernel void f(global int *x) {} kernel void bad(global int *x) {}";
+        let (program, answer) = session.build(context, source, "");
+        assert_eq!(answer.status, 0, "{answer:?}");
+        let kernels = ["f", "bad", "f"].map(|name| session.kernel(program, name));
+        let events = kernels.map(|_| session.new_id());
+        let launches = kernels.iter().zip(events).map(|(kernel, event)| {
+            let operation = launch(*kernel, vec![memory(buffer)], &[1], &[]);
+            unobserved(event, queue, &[], operation)
+        });
+        session.send(launches.collect());
+        let [good, bad, _] = events.map(|event| session.wait(event));
+        assert!(good.status == 0 && good.ended > 0, "{good:?}");
+        assert_eq!((bad.status, bad.ended), (OUT_OF_RESOURCES, 0), "{bad:?}");
     }
 }
 

@@ -81,7 +81,7 @@ fn use_context(session: &mut Session, devices: &[u32]) {
             queue,
             context,
             device: devices[0],
-            properties: vec![],
+            ..CreateQueue::default()
         }),
     ]);
     let buffer = session.buffer(context, 4, &[1, 2, 3, 4]);

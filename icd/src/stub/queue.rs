@@ -85,6 +85,7 @@ impl Queue {
             context: site.context().0,
             device: device.index().0,
             properties: wire,
+            traced: trace::is_on(),
         }))?;
         let mut queue = Queue::bare(id, context, site, device);
         queue.properties = properties;
@@ -137,6 +138,7 @@ impl Queue {
                 context: context.site().context().0,
                 device: device.index().0,
                 properties,
+                traced: is_traced,
             }))
         })?;
         let mut queue = Queue::bare(id, context.clone(), context.site().clone(), device);

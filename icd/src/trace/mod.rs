@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod names;
 mod nodes;
 mod writer;
 
@@ -27,6 +28,7 @@ use std::time::Duration;
 pub(crate) use call::{call, thread_in_call, waiting};
 pub(crate) use causeway_trace::record;
 use causeway_trace::record::{Ended, Moment, Record};
+pub(crate) use names::lasting;
 pub(crate) use nodes::{name_node, node};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use writer::Writer;
@@ -52,14 +54,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static RECORDER: OnceLock<Recorder> = OnceLock::new();
 
-/// The times of a command. Waits no longer than the argument for the clock of the command's node. `None` if the clock is
-/// not known by then.
-pub(crate) type Times = Box<dyn Fn(Duration) -> Option<Option<[Moment; 5]>> + Send>;
+/// The times of a command whose node's clock was not known at its end. Waits no longer than the argument for the clock.
+/// `None` if the clock is not known by then.
+pub(crate) type LateTimes = Box<dyn Fn(Duration) -> Option<Option<[Moment; 5]>> + Send>;
 
-/// A report, and what is not known of it yet.
-struct Report {
-    record: Record,
-    times: Option<Times>,
+/// A report. Threads pass on many of these, so their size matters.
+enum Report {
+    Whole(Record),
+    /// The end of a command whose times are not known yet.
+    Late(Ended, LateTimes),
 }
 
 #[derive(Default)]
@@ -150,18 +153,12 @@ fn with_id(path: &OsString, id: u32) -> PathBuf {
 
 /// Reports something.
 pub(crate) fn report(record: Record) {
-    put(Report {
-        record,
-        times: None,
-    });
+    put(Report::Whole(record));
 }
 
-/// Reports that a command has ended. `times` returns its times.
-pub(crate) fn ended(ended: Ended, times: Times) {
-    put(Report {
-        record: Record::Ended(ended),
-        times: Some(times),
-    });
+/// Reports that a command has ended, whose times are not known yet.
+pub(crate) fn ended_late(ended: Ended, times: LateTimes) {
+    put(Report::Late(ended, times));
 }
 
 fn put(report: Report) {

@@ -14,7 +14,7 @@ use causeway_trace::ring::{Missing, Ring, Sizes, Step};
 use causeway_trace::timeline::{Process, Slice, Timeline};
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Buffer, MOST, Report, Times, VARIABLE};
+use super::{Buffer, LateTimes, MOST, Report, VARIABLE};
 use crate::host_clock::host_ns;
 use crate::stderr;
 
@@ -30,7 +30,7 @@ pub(super) struct Writer {
     ring: Ring,
     stated: Missing,
     // Ended commands whose times are not known yet.
-    kept_back: Vec<(Ended, Times)>,
+    kept_back: Vec<(Ended, LateTimes)>,
     drawn: Vec<Slice>,
     steps: Vec<Step>,
 }
@@ -113,17 +113,11 @@ impl Writer {
         lost: u64,
         progress: &AtomicU64,
     ) -> io::Result<()> {
-        for Report { record, times } in reports.drain(..) {
+        for report in reports.drain(..) {
             progress.fetch_add(1, Ordering::Relaxed);
-            match (record, times) {
-                (Record::Ended(mut ended), Some(times)) => match times(Duration::ZERO) {
-                    Some(known) => {
-                        ended.times = known;
-                        self.take(Record::Ended(ended))?;
-                    }
-                    None => self.kept_back.push((ended, times)),
-                },
-                (record, _) => self.take(record)?,
+            match report {
+                Report::Whole(record) => self.take(record)?,
+                Report::Late(ended, times) => self.kept_back.push((ended, times)),
             }
         }
         self.give_times(Duration::ZERO)?;

@@ -161,6 +161,9 @@ pub struct CreateQueue {
     /// name, value, …, without the closing 0; CL_QUEUE_PROFILING_ENABLE as given
     #[prost(uint64, repeated, tag = "4")]
     pub properties: ::prost::alloc::vec::Vec<u64>,
+    /// The program is traced: the ends of unobserved commands have times, too. The queue profiles then.
+    #[prost(bool, tag = "5")]
+    pub traced: bool,
 }
 /// A queue into which kernels enqueue, never the client. It is an argument of launches, or a device's
 /// default queue.

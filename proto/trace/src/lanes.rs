@@ -13,6 +13,11 @@ const REMEMBERED: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
+    // The slice of each lane that begins last. Most slices begin after it, and need no search then.
+    newest: Vec<[u64; 2]>,
+    // The latest begin and the earliest end among those. While many slices wait at the same time, all lanes are taken.
+    latest_begin: u64,
+    earliest_end: u64,
     most: usize,
 }
 
@@ -29,22 +34,41 @@ impl Lanes {
     pub(crate) fn new(most: usize) -> Lanes {
         Lanes {
             lanes: Vec::new(),
+            newest: Vec::new(),
+            latest_begin: 0,
+            earliest_end: u64::MAX,
             most,
         }
     }
 
     /// Returns the lane for a slice, which then takes its place there. `None` if all lanes are taken.
     pub(crate) fn place(&mut self, begin: u64, end: u64) -> Option<usize> {
-        let found = self.lanes.iter().position(|lane| lane.is_free(begin, end));
+        let is_full = self.lanes.len() >= self.most;
+        if is_full && begin >= self.latest_begin && begin <= self.earliest_end {
+            return None;
+        }
+        let is_free = |(lane, newest): (usize, &[u64; 2])| match begin >= newest[0] {
+            true => begin > newest[1],
+            false => self.lanes[lane].is_free(begin, end),
+        };
+        let found = self.newest.iter().enumerate().position(is_free);
         let lane = match found {
             Some(lane) => lane,
-            None if self.lanes.len() < self.most => {
+            None if !is_full => {
                 self.lanes.push(Lane::default());
+                self.newest.push([begin, end]);
                 self.lanes.len() - 1
             }
             None => return None,
         };
         self.lanes[lane].take(begin, end);
+        let newest = &mut self.newest[lane];
+        *newest = [begin, end].max(*newest);
+        self.latest_begin = self.latest_begin.max(begin);
+        if self.lanes.len() >= self.most {
+            let ends = self.newest.iter().map(|[_, end]| *end);
+            self.earliest_end = ends.min().unwrap_or(u64::MAX);
+        }
         Some(lane)
     }
 }

@@ -108,7 +108,7 @@ pub struct Ended {
     pub event: u64,
     /// 0, or the negative error code.
     pub status: i32,
-    /// When the client noticed the end.
+    /// When the client noticed the end. It counts only without times.
     pub at: Moment,
     /// Queued, submitted, started, ended and completed, as `clGetEventProfilingInfo` returns them.
     pub times: Option<[Moment; 5]>,

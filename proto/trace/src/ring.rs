@@ -11,17 +11,18 @@
 //! Invariant: after each write, the file is a sequence of whole packets, unless it is empty. So it can be read
 //! whenever the process is killed, as far as the system carries out single writes of a few bytes wholly.
 
-use std::collections::{HashMap, HashSet};
+mod packets;
 
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
+use self::packets::Packets;
 use crate::format::{
-    CLEARED, DebugAnnotation, InternedData, Kind, NEEDS_NAMES, Name, PACKET, PADDING, Packet,
-    ProcessDescriptor, ThreadDescriptor, TrackDescriptor, TrackEvent,
+    CLEARED, DebugAnnotation, Kind, PACKET, PADDING, Packet, ProcessDescriptor, ThreadDescriptor,
+    TrackDescriptor, TrackEvent,
 };
 use crate::record::Moment;
-use crate::timeline::{Category, Slice, Track, TrackKind, Tracks, Value};
+use crate::timeline::{Category, Slice, Track, TrackKind, Tracks};
 
 /// The size of a trace file, at most.
 pub const LIMIT: u64 = 64 << 20;
@@ -100,35 +101,28 @@ pub struct Ring {
     written: u64,
     // Encoded packets that are not written.
     fresh: Vec<u8>,
-    names: Names,
-    described: HashSet<u64>,
+    packets: Packets,
+    // Whether the segment describes a track, by the track's place.
+    described: Vec<bool>,
     // Slices and commands in each segment.
     counts: Vec<[u64; 2]>,
     missing: Missing,
-}
-
-/// The names that a segment has interned.
-#[derive(Debug, Default)]
-struct Names {
-    categories: HashMap<String, u64>,
-    events: HashMap<String, u64>,
-    values: HashMap<String, u64>,
-    fresh: InternedData,
 }
 
 impl Ring {
     /// Makes the ring of a new file. `sequence` distinguishes processes in one file.
     #[must_use]
     pub fn new(sizes: Sizes, sequence: u32, steps: &mut Vec<Step>) -> Ring {
+        // 0 stands for no sequence.
+        let sequence = sequence.max(1);
         let mut ring = Ring {
             sizes,
-            // 0 stands for no sequence.
-            sequence: sequence.max(1),
+            sequence,
             segment: 0,
             written: 0,
             fresh: Vec::new(),
-            names: Names::default(),
-            described: HashSet::new(),
+            packets: Packets::new(sequence),
+            described: Vec::new(),
             counts: vec![[0; 2]],
             missing: Missing {
                 is_open: true,
@@ -150,19 +144,20 @@ impl Ring {
 
     /// Encodes a slice. Adds steps if a segment is full.
     pub fn add(&mut self, slice: &Slice, tracks: &Tracks, steps: &mut Vec<Step>) {
-        let mut encoded = Vec::new();
-        self.encode(slice, tracks, &mut encoded);
+        let mut before = self.fresh.len();
+        self.encode(slice, tracks);
         // Each segment has room for the header of the padding behind the last packet.
-        let end = self.written as usize + self.fresh.len() + encoded.len() + PAD;
+        let end = self.written as usize + self.fresh.len() + PAD;
         if end > self.sizes.segment as usize {
+            self.fresh.truncate(before);
             self.commit(steps);
             self.segment += 1;
             self.begin_segment(steps);
-            encoded.clear();
-            self.encode(slice, tracks, &mut encoded);
+            before = self.fresh.len();
+            self.encode(slice, tracks);
         }
-        debug_assert!(encoded.len() <= LARGEST, "{}", encoded.len());
-        self.fresh.append(&mut encoded);
+        let length = self.fresh.len() - before;
+        debug_assert!(length <= LARGEST, "{length}");
         let place = self.place();
         self.counts[place][0] += 1;
         self.counts[place][1] += u64::from(slice.category == Category::Command);
@@ -174,16 +169,16 @@ impl Ring {
             return;
         }
         let at = self.start() + self.written;
+        let rest = self.sizes.segment - self.written;
         let mut bytes = std::mem::take(&mut self.fresh);
         self.written += bytes.len() as u64;
-        let rest = self.sizes.segment - self.written;
-        bytes.extend(padding_header(rest as usize));
-        let behind = bytes.split_off(PAD);
-        steps.push(Step::Write {
-            at: at + PAD as u64,
-            bytes: behind,
-        });
+        let behind = self.sizes.segment - self.written;
+        bytes.extend(padding_header(behind as usize));
+        // The first write leaves the header there as it is, so that nothing has to be moved.
+        let head = bytes[..PAD].to_vec();
+        bytes[..PAD].copy_from_slice(&padding_header(rest as usize));
         steps.push(Step::Write { at, bytes });
+        steps.push(Step::Write { at, bytes: head });
     }
 
     /// Writes the statement of what is missing. `at` is the present moment.
@@ -233,7 +228,7 @@ impl Ring {
 
     fn begin_segment(&mut self, steps: &mut Vec<Step>) {
         self.written = 0;
-        self.names = Names::default();
+        self.packets.begin_segment();
         self.described.clear();
         let (start, size) = (self.start(), self.sizes.segment);
         // Before the rest of the segment is there, the file ends inside of this packet, which has no meaning.
@@ -273,75 +268,31 @@ impl Ring {
     // ---- packets -----------------------------------------------------------------
 
     // All packets of a slice are in one segment, so that a begin has its end.
-    fn encode(&mut self, slice: &Slice, tracks: &Tracks, out: &mut Vec<u8>) {
+    fn encode(&mut self, slice: &Slice, tracks: &Tracks) {
         let mut above = Some(slice.track);
         while let Some(number) = above
-            && let Some(track) = tracks.get(number)
-            && self.described.insert(number)
+            && let Some((place, track)) = tracks.placed(number)
+            && self.describe(place)
         {
-            put(&self.describing(described(number, track)), out);
+            let packet = self.describing(described(number, track));
+            put(&packet, &mut self.fresh);
             above = track.parent;
         }
-        self.encode_begin(slice, out);
+        let out = &mut self.fresh;
+        self.packets.begin(slice, out);
         for inner in slice.inner.iter().take(MOST_INNER) {
-            self.encode_begin(inner, out);
-            self.encode_end(inner, out);
+            self.packets.begin(inner, out);
+            self.packets.end(inner, out);
         }
-        self.encode_end(slice, out);
+        self.packets.end(slice, out);
     }
 
-    fn encode_begin(&mut self, slice: &Slice, out: &mut Vec<u8>) {
-        let kind = match slice.end {
-            Some(_) => Kind::Begin,
-            None => Kind::Instant,
-        };
-        let values = slice.values.iter().map(|(name, value)| {
-            let mut annotation = DebugAnnotation {
-                name_iid: Some(self.names.value(name)),
-                ..DebugAnnotation::default()
-            };
-            match value {
-                Value::Number(number) => annotation.uint_value = Some(*number),
-                Value::Signed(number) => annotation.int_value = Some(*number),
-                Value::Text(text) => annotation.string_value = Some(cut(text).to_owned()),
-            }
-            annotation
-        });
-        let event = TrackEvent {
-            debug_annotations: values.collect(),
-            category_iids: vec![self.names.category(slice.category.name())],
-            name_iid: Some(self.names.event(&slice.name)),
-            r#type: Some(kind.into()),
-            track_uuid: Some(slice.track),
-            flow_ids: slice.arrows.clone(),
-            terminating_flow_ids: slice.arrow_ends.clone(),
-            ..TrackEvent::default()
-        };
-        let packet = Packet {
-            timestamp: Some(slice.begin),
-            trusted_packet_sequence_id: Some(self.sequence),
-            track_event: Some(event),
-            interned_data: self.names.take_fresh(),
-            sequence_flags: Some(NEEDS_NAMES),
-            track_descriptor: None,
-        };
-        put(&packet, out);
-    }
-
-    fn encode_end(&self, slice: &Slice, out: &mut Vec<u8>) {
-        let Some(end) = slice.end else { return };
-        let event = TrackEvent {
-            r#type: Some(Kind::End.into()),
-            track_uuid: Some(slice.track),
-            ..TrackEvent::default()
-        };
-        let packet = Packet {
-            timestamp: Some(end),
-            trusted_packet_sequence_id: Some(self.sequence),
-            track_event: Some(event),
-            ..Packet::default()
-        };
-        put(&packet, out);
+    // Whether the track at this place is not described yet in the segment. The caller describes it then.
+    fn describe(&mut self, place: usize) -> bool {
+        if place >= self.described.len() {
+            self.described.resize(place + 1, false);
+        }
+        !std::mem::replace(&mut self.described[place], true)
     }
 
     fn describing(&self, track: TrackDescriptor) -> Packet {
@@ -355,40 +306,6 @@ impl Ring {
 
 /// Set in the number of the statement's track. A process has fewer tracks.
 const STATEMENT_TRACK: u64 = 0x80_0000;
-
-impl Names {
-    fn event(&mut self, name: &str) -> u64 {
-        interned(&mut self.events, cut(name), &mut self.fresh.event_names)
-    }
-
-    fn category(&mut self, name: &str) -> u64 {
-        let fresh = &mut self.fresh.event_categories;
-        interned(&mut self.categories, name, fresh)
-    }
-
-    fn value(&mut self, name: &str) -> u64 {
-        let fresh = &mut self.fresh.debug_annotation_names;
-        interned(&mut self.values, name, fresh)
-    }
-
-    fn take_fresh(&mut self) -> Option<InternedData> {
-        let fresh = std::mem::take(&mut self.fresh);
-        (fresh != InternedData::default()).then_some(fresh)
-    }
-}
-
-fn interned(known: &mut HashMap<String, u64>, name: &str, fresh: &mut Vec<Name>) -> u64 {
-    if let Some(number) = known.get(name) {
-        return *number;
-    }
-    let number = known.len() as u64 + 1;
-    fresh.push(Name {
-        iid: Some(number),
-        name: Some(name.to_owned()),
-    });
-    known.insert(name.to_owned(), number);
-    number
-}
 
 fn cut(text: &str) -> &str {
     let end = (0..=LONGEST_NAME)

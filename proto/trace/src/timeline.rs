@@ -19,8 +19,9 @@
 mod tracks;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
 use tracks::{Groups, Key};
 pub use tracks::{Process, Track, TrackKind, Tracks};
 
@@ -106,9 +107,9 @@ pub struct Slice {
 pub struct Timeline {
     salt: u64,
     groups: Groups,
-    open: HashMap<u64, Open>,
-    calls: HashMap<u32, InCall>,
-    batches: HashMap<u32, VecDeque<Batch>>,
+    open: FxHashMap<u64, Open>,
+    calls: FxHashMap<u32, InCall>,
+    batches: FxHashMap<u32, VecDeque<Batch>>,
 }
 
 /// A command that has not ended.
@@ -138,9 +139,9 @@ impl Timeline {
         Timeline {
             salt: process.salt,
             groups: Groups::new(process),
-            open: HashMap::new(),
-            calls: HashMap::new(),
-            batches: HashMap::new(),
+            open: FxHashMap::default(),
+            calls: FxHashMap::default(),
+            batches: FxHashMap::default(),
         }
     }
 
@@ -248,7 +249,12 @@ impl Timeline {
         let mut slice = match ended.times {
             Some([queued, submitted, started, end, completed]) => {
                 if let Place::Queue(queue) = open.place {
-                    self.waiting(queue, &open.name, [queued, submitted, started], drawn);
+                    self.waiting(
+                        queue,
+                        open.name.clone(),
+                        [queued, submitted, started],
+                        drawn,
+                    );
                 }
                 let mut slice = self.slice(key, [started, end], open.name.clone(), category);
                 let times = [("queued", queued), ("submitted", submitted)];
@@ -282,7 +288,7 @@ impl Timeline {
     fn waiting(
         &mut self,
         queue: u64,
-        name: &str,
+        name: Cow<'static, str>,
         [queued, submitted, started]: [Moment; 3],
         drawn: &mut Vec<Slice>,
     ) {
@@ -298,7 +304,6 @@ impl Timeline {
                 Category::Waiting,
             )
         };
-        let name = Cow::Owned(name.to_owned());
         let mut slice = Slice::new(track, queued, Some(started), name, Category::Waiting);
         slice.inner.push(part("queued", queued, submitted));
         slice.inner.push(part("submitted", submitted, started));
@@ -309,8 +314,8 @@ impl Timeline {
         let InCall { enqueued, waits } = self.calls.remove(&call.thread).unwrap_or_default();
         let key = Key::Thread(call.thread);
         let mut slice = self.slice(key, call.span, call.name.into(), Category::Call);
-        let arrows = enqueued.iter().take(MOST_ARROWS);
-        (slice.arrows).extend(arrows.map(|event| arrow(self.salt, *event, 0)));
+        let arrows = enqueued.into_iter().take(MOST_ARROWS);
+        slice.arrows = arrows.map(|event| arrow(self.salt, event, 0)).collect();
         if slice.end.is_some() {
             let inner = waits.into_iter().map(|[begin, end]| {
                 let name = Cow::Borrowed("waits for the node");

@@ -278,24 +278,14 @@ impl Command {
         } else {
             None
         };
-        let Times {
-            queued,
-            submitted,
-            started,
-            ended,
-            completed,
-        } = times.unwrap_or_default();
         let completion = Completion {
             event: self.id.0,
             status: status.0,
-            queued,
-            submitted,
-            started,
-            ended,
-            completed: if completed > ended { completed } else { 0 },
             contents: self.contents(failed),
             message,
+            ..Completion::default()
         };
+        let completion = with_times(completion, times.unwrap_or_default());
         self.outbox.complete(completion, Some(Arc::clone(self)));
     }
 
@@ -347,11 +337,35 @@ impl Listener for Command {
         }
         self.outbox.end(1);
         if let Some(earlier) = self.earlier.get() {
+            if earlier.is_timed() {
+                // The first times of a device may set its clock, by a command that has just ended. The earlier ones may
+                // have ended long ago.
+                let _ = self.native().and_then(Event::times);
+            }
             let completions = earlier.completions();
             self.outbox.end_unobserved(completions.len());
             self.outbox.gather(completions);
         }
         self.finish(status, String::new());
+    }
+}
+
+/// Sets the times of a completion.
+pub(super) fn with_times(completion: Completion, times: Times) -> Completion {
+    let Times {
+        queued,
+        submitted,
+        started,
+        ended,
+        completed,
+    } = times;
+    Completion {
+        queued,
+        submitted,
+        started,
+        ended,
+        completed: if completed > ended { completed } else { 0 },
+        ..completion
     }
 }
 

@@ -420,7 +420,7 @@ fn create_queue(shared: &Arc<Shared>, create: &CreateQueue) -> Result<(), Violat
         context,
         device: index,
         native,
-        unobserved: Unobserved::default(),
+        unobserved: Unobserved::new(create.traced),
         pace,
     };
     let mut core = shared.core.lock();

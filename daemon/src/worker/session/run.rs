@@ -153,7 +153,7 @@ impl<'a> Runner<'a> {
         self.touch(queue);
         // The last command of a group needs an event, because its callback reports the group.
         let is_last = queue.unobserved.is_nearly_full(ticket);
-        let unreported = followed && !is_last;
+        let unreported = followed && !is_last && !queue.unobserved.is_timed();
         let enqueued = operation.and_then(|operation| {
             match unreported
                 .then(|| launch_without_event(queue, &operation))

@@ -303,6 +303,7 @@ impl Sequence {
             context: site.context().0,
             device: device.index().0,
             properties: vec![u64::from(CL_QUEUE_PROPERTIES), properties],
+            traced: false,
         }))?;
         pool.add(queue, !is_out_of_order, &mut self.loads);
         Ok(queue)

@@ -15,14 +15,15 @@ use crate::error::Status;
 use crate::host_clock::host_ns;
 use crate::stub::device::timer;
 use crate::stub::{Queue, Site};
-use crate::trace::record::{Ended, Enqueued, Place, Record};
-use crate::trace::{self, Times};
+use crate::trace;
+use crate::trace::record::{Ended, Enqueued, Moment, Place, Record};
+use crate::transport::clock::NodeClock;
 
 /// What a trace says of a command besides its kind and its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The kernel's name; `None` for other commands.
-    pub name: Option<String>,
+    pub name: Option<Cow<'static, str>>,
     /// The number of bytes that the command moves or writes.
     pub bytes: Option<u64>,
 }
@@ -39,7 +40,7 @@ pub(super) fn enqueued(
     trace::report(Record::Enqueued(Enqueued {
         event: event.0,
         place: Place::Queue(queue.id().0),
-        name: name.map_or(Cow::Borrowed(kind(command)), Cow::Owned),
+        name: name.unwrap_or(Cow::Borrowed(kind(command))),
         bytes,
         waits: waits.iter().map(|on| on.id().0).collect(),
         thread: trace::thread_in_call(),
@@ -71,45 +72,65 @@ impl Event {
 
     // The caller has locked the state.
     pub(super) fn trace_end(&self, status: Status, state: &EventState) {
-        let ended = Ended {
+        let ended = |times: Option<[Moment; 5]>| Ended {
             event: self.id.0,
             status: status.0.min(0),
-            at: host_ns(),
-            times: None,
+            at: times.map_or_else(host_ns, |[.., completed]| completed),
+            times,
         };
-        trace::ended(ended, self.traced_times(status, state));
+        let Some(times) = self.traced_times(status, state) else {
+            return trace::report(Record::Ended(ended(None)));
+        };
+        match times.known(Duration::ZERO) {
+            Some(known) => trace::report(Record::Ended(ended(known))),
+            None => trace::ended_late(ended(None), Box::new(move |of| times.known(of))),
+        }
     }
 
-    // As `Event::times`, without waiting, and for internal commands too.
-    fn traced_times(&self, status: Status, state: &EventState) -> Times {
-        let told = state.times.filter(|_| !status.is_error());
-        let (Some(told), Some(site)) = (told, self.site()) else {
-            return Box::new(|_| Some(None));
-        };
-        let clock = site.session().clock();
+    // As `Event::times`, and for internal and unobserved commands too.
+    fn traced_times(&self, status: Status, state: &EventState) -> Option<TracedTimes> {
+        let told = state.times.filter(|_| !status.is_error())?;
+        let site = self.site()?;
         let starts = state.starts.iter().map(|start| {
             let clock = start.site.as_ref().map(|site| site.session().clock());
             (clock, start.ns)
         });
-        let starts: Vec<_> = starts.collect();
-        let queued = self.queue.as_ref().map(|_| self.queued_ns);
-        Box::new(move |patience: Duration| {
-            let Some(offset) = clock.offset_within(patience)? else {
-                return Some(None);
-            };
-            let mut first: Option<u64> = None;
-            for (clock, ns) in &starts {
-                let here = match clock {
-                    Some(clock) => clock
-                        .offset_within(patience)?
-                        .map(|offset| offset.apply(*ns)),
-                    None => Some(*ns),
-                };
-                first = [first, here].into_iter().flatten().min();
-            }
-            let queued = queued.unwrap_or_else(|| offset.apply(told[0]));
-            Some(Some(timer::moments(queued, told, offset, first)))
+        Some(TracedTimes {
+            queued: (self.queue.is_some() || self.unobserved).then_some(self.queued_ns),
+            told,
+            clock: site.session().clock(),
+            starts: starts.collect(),
         })
+    }
+}
+
+// What the times of a command are made of.
+struct TracedTimes {
+    queued: Option<u64>,
+    told: [u64; 5],
+    clock: Arc<NodeClock>,
+    // Starts of parts, each with the clock of its node; `None` for the client's own.
+    starts: Vec<(Option<Arc<NodeClock>>, u64)>,
+}
+
+impl TracedTimes {
+    // Waits no longer than `patience` for the clocks. `None` if one is not known by then.
+    fn known(&self, patience: Duration) -> Option<Option<[Moment; 5]>> {
+        let Some(offset) = self.clock.offset_within(patience)? else {
+            return Some(None);
+        };
+        let mut first: Option<u64> = None;
+        for (clock, ns) in &self.starts {
+            let here = match clock {
+                Some(clock) => clock
+                    .offset_within(patience)?
+                    .map(|offset| offset.apply(*ns)),
+                None => Some(*ns),
+            };
+            first = [first, here].into_iter().flatten().min();
+        }
+        let queued = self.queued.unwrap_or_else(|| offset.apply(self.told[0]));
+        Some(Some(timer::moments(queued, self.told, offset, first)))
     }
 }
 

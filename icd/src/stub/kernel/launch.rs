@@ -24,7 +24,7 @@ use super::{Dispatch, Kernel, KernelState, Limits, Range, put};
 use crate::coherence::{Access, ArgumentKind};
 use crate::config::Settings;
 use crate::error::{ClResult, Status, require};
-use crate::stub::event::{EventSpec, Note};
+use crate::stub::event::EventSpec;
 use crate::stub::memory::pipe::has_pipes;
 use crate::stub::queue::encoded::{Argument, Encoded};
 use crate::stub::{Buffer, Command, Device, Enqueue, Event, Hold, NodeCommand, Queue, Site};
@@ -154,8 +154,7 @@ impl Launch<'_> {
             return Ok(queue.enqueue(Enqueue { command, event })?.event);
         }
         if trace::is_on() {
-            let name = Some(self.kernel.signature.name.clone());
-            event.note = Some(Box::new(Note { name, bytes: None }));
+            event.note = Some(Box::new(self.kernel.note()));
         }
         // The fast path: the message is encoded from the kernel's own arguments, without a snapshot.
         let site = queue.site();

@@ -9,6 +9,7 @@ mod launch;
 mod range;
 mod signature;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -25,7 +26,9 @@ use parking_lot::Mutex;
 use self::args::{Args, SentArgs};
 use crate::error::{ClResult, Status, require};
 use crate::stub::context::remote::Remotes;
+use crate::stub::event::Note;
 use crate::stub::{Binding, Buffer, Device, Program, Site, next_id};
+use crate::trace;
 
 pub use args::{ArgValue, PlainBytes};
 pub use dispatch::Dispatch;
@@ -39,6 +42,8 @@ pub struct Kernel {
     remotes: Remotes,
     program: Arc<Program>,
     signature: Arc<Signature>,
+    // The function's name for the program's trace; empty without a trace.
+    traced_name: Cow<'static, str>,
     limits: Vec<(Arc<Device>, Limits)>,
     state: Mutex<KernelState>,
     // Set when the kernel is part of a command buffer that names it; queries may then return its handle.
@@ -113,11 +118,16 @@ impl Kernel {
     ) -> ClResult<Arc<Kernel>> {
         let context = program.context();
         let known = || Mutex::new(SentArgs::nothing(args.len()));
+        let traced_name = match trace::is_on() {
+            true => trace::lasting(&signature.name),
+            false => Cow::default(),
+        };
         let kernel = Arc::new(Kernel {
             binding: Binding::default(),
             remotes: Remotes::new(context),
             program: program.clone(),
             signature,
+            traced_name,
             limits,
             recorded: AtomicBool::new(false),
             known: context.sites().iter().map(|_| known()).collect(),
@@ -149,6 +159,14 @@ impl Kernel {
             }))
         });
         id.map(KernelId)
+    }
+
+    /// Returns what a trace that is on says of the kernel's launches.
+    pub(in crate::stub) fn note(&self) -> Note {
+        Note {
+            name: Some(self.traced_name.clone()),
+            bytes: None,
+        }
     }
 
     /// Records that a launch of a command buffer names this kernel.

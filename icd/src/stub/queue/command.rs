@@ -202,6 +202,7 @@ impl Command {
     /// Returns what the program's trace says of the command.
     pub(in crate::stub) fn note(&self) -> Note {
         let bytes = match self {
+            Command::Node(NodeCommand::Launch(launch)) => return launch.kernel().note(),
             Command::Read(transfer) | Command::Write(transfer) | Command::Unmap(transfer) => {
                 Some(transfer.region.packed_length())
             }
@@ -217,13 +218,7 @@ impl Command {
             ) => Some(region.packed_length()),
             Command::Node(_) => None,
         };
-        let name = match self {
-            Command::Node(NodeCommand::Launch(launch)) => {
-                Some(launch.kernel().signature().name.clone())
-            }
-            _ => None,
-        };
-        Note { name, bytes }
+        Note { name: None, bytes }
     }
 }
 

@@ -24,7 +24,6 @@ use crate::stub::memory::transfer::land;
 use crate::stub::queue::command::{Enqueue, Enqueued, HostTransfer, NodeCommand};
 use crate::stub::queue::encoded::{Encoded, EncodedEnqueue};
 use crate::stub::{Command, Event};
-use crate::trace;
 use crate::transport::HostRegion;
 
 /// A command whose message is complete.
@@ -251,9 +250,7 @@ impl Queue {
         let on = wait_ids(&spec.wait);
         let is_gated = gated.is_some();
         // Nobody can observe the end of such a command, so the worker may report it together with others.
-        // A trace has the times of each command, so every command is observed there.
-        let unobserved =
-            is_plain && in_order && !spec.visible && !is_gated && on.is_empty() && !trace::is_on();
+        let unobserved = is_plain && in_order && !spec.visible && !is_gated && on.is_empty();
         // Counted before the send, because the command may end before `send` returns.
         if spec.visible {
             self.count_in();

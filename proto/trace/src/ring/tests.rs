@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::read::{contents, raw_packets};
-use crate::timeline::{Process, Timeline};
+use crate::timeline::{Process, Timeline, Value};
 
 const SMALL: Sizes = Sizes {
     segment: 2 * LARGEST as u64,

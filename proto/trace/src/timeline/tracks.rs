@@ -4,7 +4,8 @@
 //! further queues and threads share one.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+
+use rustc_hash::FxHashMap;
 
 use super::{Category, Slice};
 use crate::lanes::Lanes;
@@ -61,7 +62,8 @@ pub enum TrackKind {
 /// Tracks by their numbers.
 #[derive(Debug, Default)]
 pub struct Tracks {
-    tracks: HashMap<u64, Track>,
+    // Their numbers count from the first.
+    tracks: Vec<Track>,
     first: u64,
 }
 
@@ -69,7 +71,13 @@ impl Tracks {
     /// Returns a track.
     #[must_use]
     pub fn get(&self, track: u64) -> Option<&Track> {
-        self.tracks.get(&track)
+        self.placed(track).map(|(_, track)| track)
+    }
+
+    /// Returns the place of a track among all, and the track.
+    pub(crate) fn placed(&self, track: u64) -> Option<(usize, &Track)> {
+        let place = track.checked_sub(self.first)? as usize;
+        Some((place, self.tracks.get(place)?))
     }
 
     /// Returns the number of the process's track.
@@ -81,7 +89,7 @@ impl Tracks {
     fn add(&mut self, track: Track) -> u64 {
         // Below 2^24 tracks, numbers of different processes differ if their salts do.
         let number = self.first + self.tracks.len() as u64;
-        self.tracks.insert(number, track);
+        self.tracks.push(track);
         number
     }
 }
@@ -112,17 +120,17 @@ struct Group {
 pub(super) struct Groups {
     process: u32,
     tracks: Tracks,
-    groups: HashMap<Key, Group>,
-    nodes: HashMap<u32, u64>,
-    threads: HashMap<u32, String>,
+    groups: FxHashMap<Key, Group>,
+    nodes: FxHashMap<u32, u64>,
+    threads: FxHashMap<u32, String>,
     // The track above a queue's, and the name.
-    queues: HashMap<u64, (u64, String)>,
+    queues: FxHashMap<u64, (u64, String)>,
 }
 
 impl Groups {
     pub(super) fn new(process: Process) -> Groups {
         let mut tracks = Tracks {
-            tracks: HashMap::new(),
+            tracks: Vec::new(),
             first: (process.salt << 24) | 1,
         };
         tracks.add(Track {
@@ -133,10 +141,10 @@ impl Groups {
         Groups {
             process: process.id,
             tracks,
-            groups: HashMap::new(),
-            nodes: HashMap::new(),
-            threads: HashMap::new(),
-            queues: HashMap::new(),
+            groups: FxHashMap::default(),
+            nodes: FxHashMap::default(),
+            threads: FxHashMap::default(),
+            queues: FxHashMap::default(),
         }
     }
 
