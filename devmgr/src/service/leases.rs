@@ -228,11 +228,16 @@ impl Leases for LeasesService {
         let caller = self.authenticator.user(&request)?;
         let (authenticator, owner) = (self.authenticator.clone(), self.owner.clone());
         let (visible, links) = (self.visible, self.links.clone());
+        let nodes = seen_nodes(&owner, visible, &caller).await?;
         let (reader, parts) = mpsc::channel(1);
-        tokio::spawn(links::list(links, reader, move || {
+        tokio::spawn(links::list(links, nodes, reader, move || {
             let caller = authenticator.again(&caller).and_then(as_user);
             let owner = owner.clone();
-            async move { seen_nodes(&owner, visible, &caller?).await }
+            async move {
+                let whose = whose(visible, &caller?);
+                // Names and addresses of all nodes, again for each part, would keep grants waiting.
+                read(&owner, move |sight| links::seen(sight.book, whose.as_ref())).await
+            }
         }));
         Ok(Response::new(ReceiverStream::new(parts)))
     }

@@ -301,7 +301,7 @@ pub(super) fn figures(node: NodeId, links: &[Link]) -> Vec<(NodeId, Entry)> {
 }
 
 /// The nodes that a user may see: all, or those of the leases of `whose`.
-fn seen(book: &Book, whose: Option<&UserName>) -> BTreeSet<NodeId> {
+pub(super) fn seen(book: &Book, whose: Option<&UserName>) -> BTreeSet<NodeId> {
     let Some(user) = whose else {
         return book.nodes.keys().copied().collect();
     };
@@ -376,18 +376,24 @@ pub(super) fn allowed(
     }
 }
 
-/// Sends the figures among the nodes that a reader may see, in parts. `seen` returns these nodes, and is asked before each
-/// part, because a slow reader may lose rights meanwhile. Such a reader costs two parts.
+/// Sends the figures among the nodes that a reader may see, in parts. `seen` returns what is left of these nodes, and is asked
+/// before each further part, because a slow reader may lose rights meanwhile. Such a reader costs two parts.
 pub(super) async fn list<Seen>(
     links: ReportedLinks,
+    nodes: Vec<SeenNode>,
     reader: mpsc::Sender<Result<pb::LinkList, Status>>,
     seen: impl Fn() -> Seen,
 ) where
-    Seen: Future<Output = Result<Vec<SeenNode>, Status>>,
+    Seen: Future<Output = Result<BTreeSet<NodeId>, Status>>,
 {
-    let mut parts = LinkParts::new(links);
-    while let Ok(room) = reader.reserve().await {
-        let part = seen().await.map(|seen| parts.next(seen)).transpose();
+    let (mut parts, first) = LinkParts::begin(links, nodes);
+    if reader.send(Ok(first)).await.is_err() {
+        return;
+    }
+    while !parts.is_whole
+        && let Ok(room) = reader.reserve().await
+    {
+        let part = seen().await.map(|seen| parts.next(&seen)).transpose();
         let is_last = !matches!(part, Some(Ok(_)));
         if let Some(part) = part {
             room.send(part);
@@ -401,36 +407,47 @@ pub(super) async fn list<Seen>(
 /// The figures among some nodes, in parts.
 struct LinkParts {
     links: ReportedLinks,
-    /// `None`: no part was made.
-    among: Option<BTreeSet<NodeId>>,
+    among: BTreeSet<NodeId>,
     /// The last link that was made.
     behind: Option<(NodeId, NodeId)>,
     is_whole: bool,
 }
 
 impl LinkParts {
-    fn new(links: ReportedLinks) -> LinkParts {
-        LinkParts {
+    /// Makes the first part, which has the nodes' names.
+    fn begin(links: ReportedLinks, nodes: Vec<SeenNode>) -> (LinkParts, pb::LinkList) {
+        let mut parts = LinkParts {
             links,
-            among: None,
+            among: nodes.iter().map(|of| of.node).collect(),
             behind: None,
             is_whole: false,
-        }
+        };
+        let name = |of: SeenNode| pb::LinkNode {
+            node_uuid: of.node.0.to_vec().into(),
+            name: of.name,
+        };
+        let first = pb::LinkList {
+            nodes: nodes.into_iter().map(name).collect(),
+            links: parts.links(),
+        };
+        (parts, first)
     }
 
     /// The next part, for a reader who may see these nodes now. Nodes that were not seen at the first part, which has their
     /// names, are left out. `None`: there is no further part.
-    fn next(&mut self, seen: Vec<SeenNode>) -> Option<pb::LinkList> {
+    fn next(&mut self, seen: &BTreeSet<NodeId>) -> Option<pb::LinkList> {
         if self.is_whole {
             return None;
         }
-        let now = seen.iter().map(|of| of.node).collect();
-        let (among, names) = match &self.among {
-            None => (now, seen),
-            Some(among) => (among & &now, Vec::new()),
-        };
-        let links = self.links.among(&among, self.behind);
-        self.among = Some(among);
+        self.among.retain(|node| seen.contains(node));
+        Some(pb::LinkList {
+            nodes: Vec::new(),
+            links: self.links(),
+        })
+    }
+
+    fn links(&mut self) -> Vec<pb::NodeLink> {
+        let links = self.links.among(&self.among, self.behind);
         self.is_whole = links.len() < MOST_OF_PART;
         let ends = |of: &pb::NodeLink| {
             let far = &of.link.as_ref()?.node_uuid;
@@ -438,12 +455,7 @@ impl LinkParts {
             Some((id(&of.node_uuid)?, id(far)?))
         };
         self.behind = links.last().and_then(ends);
-        let name = |of: SeenNode| pb::LinkNode {
-            node_uuid: of.node.0.to_vec().into(),
-            name: of.name,
-        };
-        let nodes = names.into_iter().map(name).collect();
-        Some(pb::LinkList { nodes, links })
+        links
     }
 }
 
@@ -514,12 +526,12 @@ mod tests {
             // The reader does not see this one.
             links.0.lock().note(*from, id(99), entry(1));
         }
-        let mut parts = LinkParts::new(links.clone());
-        let first = parts.next(nodes(&seen)).unwrap();
+        let (mut parts, first) = LinkParts::begin(links.clone(), nodes(&seen));
         assert_eq!((first.nodes.len(), first.links.len()), (50, MOST_OF_PART));
         // What is reported meanwhile is in the parts that follow.
         links.0.lock().note(id(50), id(49), entry(2));
-        let rest = std::iter::from_fn(|| parts.next(nodes(&seen)));
+        let may_see = seen.iter().copied().collect();
+        let rest = std::iter::from_fn(|| parts.next(&may_see));
         let rest: Vec<_> = rest.collect();
         assert!(rest.iter().all(|of| of.nodes.is_empty()));
         let counts: Vec<_> = rest.iter().map(|of| of.links.len()).collect();
@@ -534,9 +546,11 @@ mod tests {
         assert_eq!(pairs.len(), 50 * 49, "each once");
         // An empty list and one that fills its parts have an end, too.
         let counts = |links: &ReportedLinks, seen: &[NodeId]| {
-            let mut parts = LinkParts::new(links.clone());
-            let parts = std::iter::from_fn(move || parts.next(nodes(seen)));
-            parts.map(|of| of.links.len()).collect::<Vec<_>>()
+            let (mut parts, first) = LinkParts::begin(links.clone(), nodes(seen));
+            let seen = seen.iter().copied().collect();
+            let rest = std::iter::from_fn(|| parts.next(&seen));
+            let all = std::iter::once(first).chain(rest);
+            all.map(|of| of.links.len()).collect::<Vec<_>>()
         };
         assert_eq!(counts(&links, &[]), [0]);
         let full = ReportedLinks::default();
@@ -567,13 +581,12 @@ mod tests {
             links.0.lock().note(*from, *to, entry.clone());
         }
         // Who loses a node has no more figures of it, and one that they get comes too late for its name.
-        let may_see = Mutex::new(all[..50].to_vec());
+        let first = nodes(&all[..50]);
         let (reader, mut parts) = mpsc::channel::<Result<pb::LinkList, Status>>(1);
-        let seen = || ready(Ok(nodes(&may_see.lock())));
+        let seen = || ready(Ok(all[30..].iter().copied().collect()));
         let reading = async {
             let first = parts.recv().await.unwrap().unwrap();
             assert_eq!((first.nodes.len(), first.links.len()), (50, MOST_OF_PART));
-            *may_see.lock() = all[30..].to_vec();
             let mut rest = BTreeSet::new();
             while let Some(part) = parts.recv().await {
                 let links = part.unwrap().links.into_iter();
@@ -581,28 +594,21 @@ mod tests {
             }
             rest
         };
-        let ((), rest) = tokio::join!(list(links.clone(), reader, seen), reading);
+        let ((), rest) = tokio::join!(list(links.clone(), first, reader, seen), reading);
         let expected = all[30..50].iter().map(|of| Bytes::from(of.0.to_vec()));
         assert_eq!(rest, expected.collect());
         // Who is no user any more gets no further part.
-        let is_user = Mutex::new(true);
         let (reader, mut parts) = mpsc::channel::<Result<pb::LinkList, Status>>(1);
-        let seen = || {
-            ready(match *is_user.lock() {
-                true => Ok(nodes(&all)),
-                false => Err(Status::unauthenticated("removed")),
-            })
-        };
+        let seen = || ready(Err(Status::unauthenticated("removed")));
         let reading = async {
             parts.recv().await.unwrap().unwrap();
-            *is_user.lock() = false;
             let mut rest = Vec::new();
             while let Some(part) = parts.recv().await {
                 rest.push(part.map(|_| ()).map_err(|status| status.code()));
             }
             rest
         };
-        let ((), rest) = tokio::join!(list(links, reader, seen), reading);
+        let ((), rest) = tokio::join!(list(links, nodes(&all), reader, seen), reading);
         assert_eq!(rest, [Err(tonic::Code::Unauthenticated)]);
     }
 

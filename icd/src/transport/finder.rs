@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_discovery::{CaDigest, Found, Interfaces, Patience, Search, Step, browse};
+use causeway_discovery::{CaDigest, Found, Interfaces, Patience, Role, Search, Step, browse};
 use causeway_security::ca_digests;
 use parking_lot::{Condvar, Mutex};
 
@@ -204,7 +204,7 @@ fn search(
 ) -> Result<(), String> {
     let kept_free = standard::kept_free();
     let search = Search::begin(own_cas, routed).map_err(|error| error.to_string())?;
-    let mut search = search.wanted(wanted);
+    let mut search = search.wanted(wanted.clone());
     drop(kept_free);
     shared.tell(&search, false);
     let until = search.asked() + COLLECTED_FOR;
@@ -214,7 +214,13 @@ fn search(
             Step::Nothing => {}
             Step::Over => {
                 shared.tell(&search, false);
-                shared.warn(trouble(&search));
+                let is_it = |of: &Found| {
+                    of.announcement.role == Role::Manager && Some(&of.name) == wanted.as_ref()
+                };
+                // Whoever has the only one that they look for misses nothing.
+                if !search.found().iter().any(is_it) {
+                    shared.warn(trouble(&search));
+                }
                 return Ok(());
             }
         }
@@ -236,11 +242,16 @@ fn trouble(search: &Search) -> Option<&'static str> {
     }
 }
 
+/// A trouble that was not the last one that was said. A question without trouble between two with it changes nothing.
+fn news(said: &mut Option<&'static str>, trouble: Option<&'static str>) -> Option<&'static str> {
+    let trouble = trouble.filter(|trouble| *said != Some(*trouble))?;
+    *said = Some(trouble);
+    Some(trouble)
+}
+
 impl Shared {
-    /// Warns of a trouble once, until there is another one.
     fn warn(&self, trouble: Option<&'static str>) {
-        let before = std::mem::replace(&mut self.state.lock().said, trouble);
-        if let Some(trouble) = trouble.filter(|_| trouble != before) {
+        if let Some(trouble) = news(&mut self.state.lock().said, trouble) {
             tracing::warn!("{trouble}");
         }
     }
@@ -308,5 +319,18 @@ impl Source {
             Source::Networks => &mut known.fault,
             Source::Domains => &mut known.domain_fault,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::news;
+
+    #[test]
+    fn a_trouble_is_said_once_also_if_it_comes_and_goes() {
+        let mut said = None;
+        let questions = [None, Some("deaf"), None, Some("deaf"), Some("taken"), None];
+        let all = questions.map(|trouble| news(&mut said, trouble));
+        assert_eq!(all, [None, Some("deaf"), None, None, Some("taken"), None]);
     }
 }

@@ -3,8 +3,9 @@
 //! Pure. Running transfers decide nothing, because their figures depend on what else happens. Invariants: speeds of one kind
 //! are compared only, because a measured figure is always below the speed of its interface. If an address has none, all
 //! addresses count as equal. A link-local address, which nobody tells or measures, has that of others by the same interface.
-//! If there are none, it counts as the slowest of all others. Of two ends, the slower one counts, and both must tell theirs.
-//! Host names have no speed.
+//! If there are none, this host's interface counts, at most as the fastest of all others. If its speed is not known, the
+//! address counts as the slowest of them. Of two ends, the slower one counts, and both must tell theirs. Host names have no
+//! speed.
 #![forbid(unsafe_code)]
 
 use std::net::IpAddr;
@@ -14,6 +15,9 @@ use causeway_proto::control::LinkSpeed;
 
 use crate::config::Address;
 
+/// Measured figures are in bytes a second, speeds of interfaces in Mbit/s.
+const BYTES_OF_MBIT: u64 = 125_000;
+
 /// The speeds of all addresses, of one kind; empty if they are not known. `kept` are the node's kept figures, `theirs` are the
 /// speeds that the node has told. `own` returns this host's interface towards an address.
 pub(super) fn of_addresses<'a>(
@@ -22,7 +26,8 @@ pub(super) fn of_addresses<'a>(
     theirs: &[LinkSpeed],
     own: impl Fn(IpAddr, Option<&str>) -> Option<OwnInterface<'a>>,
 ) -> Vec<u64> {
-    let known = |speed: &dyn Fn(&Address) -> Option<u64>| {
+    // `unit` is what 1 Mbit/s is in this kind.
+    let known = |unit: u64, speed: &dyn Fn(&Address) -> Option<u64>| {
         let speed = |address: &Address| speed(address).filter(|speed| *speed > 0);
         let of_same_link = |address: &Address| {
             let zone = zone(address)?;
@@ -32,9 +37,15 @@ pub(super) fn of_addresses<'a>(
             });
             others.filter_map(|other| speed(other)).max()
         };
-        let slowest = addresses.iter().filter_map(|of| speed(of)).min();
+        let others = || addresses.iter().filter_map(|of| speed(of));
         // Without this, one interface that has a link-local address alone would switch off the speeds of all.
-        let of_others = |address: &Address| zone(address).and(slowest);
+        let of_others = |address: &Address| {
+            let mbits = own(ip_of(address)?, Some(zone(address)?)).and_then(|of| of.mbits);
+            match mbits.filter(|of| *of > 0) {
+                Some(mbits) => others().max().map(|most| most.min(u64::from(mbits) * unit)),
+                None => others().min(),
+            }
+        };
         let known = |of| {
             speed(of)
                 .or_else(|| of_same_link(of))
@@ -44,8 +55,8 @@ pub(super) fn of_addresses<'a>(
         speeds.collect::<Option<Vec<u64>>>()
     };
     let speed = |ip, zone: Option<&str>| own(ip, zone)?.mbits;
-    known(&|address| measured(address, kept))
-        .or_else(|| known(&|address| of_interfaces(address, theirs, speed)))
+    known(BYTES_OF_MBIT, &|address| measured(address, kept))
+        .or_else(|| known(1, &|address| of_interfaces(address, theirs, speed)))
         .unwrap_or_default()
 }
 
@@ -223,12 +234,26 @@ mod tests {
     }
 
     #[test]
-    fn a_link_local_address_alone_counts_as_the_slowest_of_the_others() {
+    fn a_link_local_address_alone_has_the_speed_of_its_interface_or_of_the_slowest() {
         let alone = ["[fe80::7%eth2]", "10.0.0.7", "10.1.0.7"];
         let theirs = told(&[("10.0.0.7", 1_000), ("10.1.0.7", 10_000)]);
         assert_eq!(speeds(&alone, &[], &theirs, &CARDS), [1_000, 1_000, 10_000]);
         let both = [kept("10.0.0.7:1", 7, 7, 1), kept("10.1.0.7:1", 5, 5, 1)];
         assert_eq!(speeds(&alone, &both, &theirs, &CARDS), [5, 7, 5]);
+        // A direct cable without configuration.
+        let cable = |mbits| [&CARDS[..], &[("fe80::7%eth2", mbits)]].concat();
+        for (mbits, speed) in [(100_000, 10_000), (2_500, 2_500), (0, 1_000)] {
+            let found = speeds(&alone, &[], &theirs, &cable(mbits));
+            assert_eq!(found, [speed, 1_000, 10_000], "{mbits}");
+        }
+        let fast = [
+            kept("10.0.0.7:1", 2_000_000_000, 2_000_000_000, 1),
+            kept("10.1.0.7:1", 110_000_000, 110_000_000, 1),
+        ];
+        for (mbits, speed) in [(100_000, 2_000_000_000), (10_000, 1_250_000_000)] {
+            let found = speeds(&alone, &fast, &theirs, &cable(mbits));
+            assert_eq!(found, [speed, 2_000_000_000, 110_000_000], "{mbits}");
+        }
         // Others must be known, and a host name is not.
         assert_eq!(speeds(&alone[..1], &both, &theirs, &CARDS), NOT_KNOWN);
         let name = ["[fe80::7%eth2]", "10.0.0.7", "gpu1"];

@@ -8,11 +8,7 @@ use crate::stage::*;
 /// The descriptors and the threads of this process.
 fn resources() -> (usize, Vec<String>) {
     let count = std::fs::read_dir("/proc/self/fd").expect("procfs").count();
-    let threads = std::fs::read_dir("/proc/self/task").expect("procfs");
-    let name = |entry: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(entry.ok()?.path().join("comm")).ok()
-    };
-    (count, threads.filter_map(name).collect())
+    (count, thread_names())
 }
 
 #[test]

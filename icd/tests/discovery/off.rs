@@ -1,7 +1,7 @@
 //! With neither discovery nor announcement configured, there is no socket, thread or process for them.
 
 use crate::frames::servers::*;
-use crate::stage::{Certificates, configure, figure_of, is_used, network, quiet};
+use crate::stage::{Certificates, configure, figure_of, is_used, network, quiet, thread_names};
 
 /// The UDP sockets of a host.
 fn sockets(host: &causeway_network::Host) -> Vec<String> {
@@ -37,9 +37,7 @@ fn without_settings_there_is_no_socket_thread_or_process() {
     for number in [0, 1] {
         assert_eq!(sockets(host(number)), [] as [String; 0], "host {number}");
     }
-    let threads = std::fs::read_dir("/proc/self/task").expect("procfs");
-    let names = threads.filter_map(|of| std::fs::read_to_string(of.ok()?.path().join("comm")).ok());
-    let names: Vec<String> = names.collect();
+    let names = thread_names();
     for of_discovery in ["cw-discover", "cw-domains"] {
         assert!(
             !names.iter().any(|of| of.starts_with(of_discovery)),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use causeway_network::Host;
 
 use crate::frames::servers::*;
-use crate::stage::is_used;
+use crate::stage::{is_used, thread_names};
 
 /// Says to the process that it is such a program.
 const PROGRAM: &str = "CAUSEWAY_TEST_PROGRAM";
@@ -122,11 +122,8 @@ fn first_call() {
     devices().into_iter().for_each(is_used);
     if std::env::var(TO_THE_END).is_ok_and(|text| text == "true") {
         eventually("the end of the question", || {
-            let threads = std::fs::read_dir("/proc/self/task").expect("procfs");
-            let names =
-                threads.filter_map(|of| std::fs::read_to_string(of.ok()?.path().join("comm")).ok());
-            let asks = |name: String| name.starts_with("cw-discover");
-            (!names.into_iter().any(asks)).then_some(())
+            let asks = |name: &String| name.starts_with("cw-discover");
+            (!thread_names().iter().any(asks)).then_some(())
         });
     }
     println!(

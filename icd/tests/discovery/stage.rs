@@ -321,6 +321,13 @@ pub(crate) fn readdress(host: &Host, address: &str) {
     }
 }
 
+/// Returns the names of this process's threads.
+pub(crate) fn thread_names() -> Vec<String> {
+    let threads = std::fs::read_dir("/proc/self/task").expect("procfs");
+    let names = threads.filter_map(|of| std::fs::read_to_string(of.ok()?.path().join("comm")).ok());
+    names.collect()
+}
+
 /// Returns a figure of a process, in KiB.
 pub(crate) fn figure_of(pid: u32, key: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -1,8 +1,8 @@
 //! Whether a daemon measures a link now.
 //!
 //! Pure: times come in. Invariants: one measurement at a time. Without force, streams take [`MOST_MEASURING`] of any minute at
-//! most, and so do one user's measurements without streams, which keep others waiting. No measurement begins beside an active
-//! session if the minute's streams would take more than [`MOST_BESIDE_SESSIONS`].
+//! most, and so do one user's measurements without streams, which keep others waiting. Beside an active session, no measurement
+//! begins if the minute's streams, or the user's measurements without streams, would take more than [`MOST_BESIDE_SESSIONS`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -131,11 +131,7 @@ pub fn dial_any(end: &End, deadline: Instant) -> Result<Dialled, NotDialled> {
             if reasons.is_empty() {
                 reasons.push("the other end has no known address".to_owned());
             }
-            let others = end.addresses.len().saturating_sub(MOST_ADDRESSES);
-            if others > 0 {
-                reasons.insert(0, format!("addresses that were not tried: {others}"));
-            }
-            return Err(NotDialled::Nowhere(reasons.join("; ")));
+            return Err(nowhere(end, addresses.len(), asked, reasons));
         }
         match answers.recv_timeout(STAGGER) {
             Ok(Ok((at, control))) => return with_lanes(end, at, control, deadline),
@@ -144,11 +140,23 @@ pub fn dial_any(end: &End, deadline: Instant) -> Result<Dialled, NotDialled> {
                 reasons.push(reason);
             }
             Err(_) if Instant::now() >= deadline => {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                return Err(nowhere(end, addresses.len(), asked, reasons));
             }
             Err(_) => {}
         }
     }
+}
+
+/// No address leads to the other end. Time was up before `left` addresses could be tried, and before `asked` answered.
+fn nowhere(end: &End, left: usize, asked: usize, mut reasons: Vec<String>) -> NotDialled {
+    if asked > 0 {
+        reasons.push(format!("addresses without an answer in time: {asked}"));
+    }
+    let untried = left + end.addresses.len().saturating_sub(MOST_ADDRESSES);
+    if untried > 0 {
+        reasons.insert(0, format!("addresses that were not tried: {untried}"));
+    }
+    NotDialled::Nowhere(reasons.join("; "))
 }
 
 fn control(end: &End, address: &str, deadline: Instant) -> Result<(SocketAddr, Line), NotDialled> {
@@ -382,6 +390,40 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let accepted = listener.accept().map(drop).map_err(|error| error.kind());
         assert_eq!(accepted, Err(io::ErrorKind::WouldBlock));
+    }
+
+    #[test]
+    fn silent_addresses_are_counted_beside_the_reasons_of_the_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // The system accepts, and nobody answers.
+        let silent = listener.local_addr().unwrap().to_string();
+        let shut = silent.replace("127.0.0.1:", "127.0.0.2:");
+        let silent = std::iter::repeat_n(silent, 17);
+        let end = End {
+            id: SessionId([3; 16]),
+            secret: SessionSecret([4; 32]),
+            fingerprint: None,
+            addresses: [shut].into_iter().chain(silent).collect(),
+        };
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let error = dial_any(&end, deadline).unwrap_err().to_string();
+        for part in [
+            "addresses that were not tried: ",
+            "127.0.0.2:",
+            "refused the connection",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert!(
+            error.contains("before the timeout") || error.contains("without an answer in time: "),
+            "{error}"
+        );
+        // A system call may end later than the deadline.
+        let refused = vec!["the other end refused the connection".to_owned()];
+        assert_eq!(
+            nowhere(&end, 3, 2, refused).to_string(),
+            "addresses that were not tried: 5; the other end refused the connection; addresses without an answer in time: 2"
+        );
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     /// Highest rate of a measurement, for example "100 MB/s" [default: as fast as possible]
     #[arg(long, requires = "measure", value_parser = rate)]
     rate: Option<u64>,
-    /// Measure while sessions move data, and longer than 10 s a minute; for administrators of the manager, or of the node
+    /// Measure while sessions move data, and longer than the node allows in a minute; for administrators of the manager, or of the node
     #[arg(long, requires = "measure")]
     force: bool,
     /// Draw the cluster with its links into this new file

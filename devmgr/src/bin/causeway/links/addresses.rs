@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Time in which names are looked up.
-const RESOLVED_WITHIN: Duration = Duration::from_secs(5);
+/// Time in which names are looked up: longer than the system asks two name servers, for 5 s each, of which the first is down.
+const RESOLVED_WITHIN: Duration = Duration::from_secs(12);
 /// Time in which an address accepts a connection.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 

@@ -25,8 +25,8 @@ use crate::failure::Failure;
 use crate::json::id;
 use crate::say::say;
 
-/// Longest wait for busy nodes, for one pair: a node measures 10 s a minute.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Longest wait for busy nodes, for one pair: each of the two may have used up a minute's time, one after the other.
+const PATIENCE: Duration = Duration::from_secs(150);
 /// First wait for a busy node: it says how long a measurement can take at most, and an ending process takes far less.
 const ENDING: Duration = Duration::from_millis(300);
 /// Time to reach a node that is let go.
