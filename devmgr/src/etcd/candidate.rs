@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::client::Etcd;
 use super::fault::Fault;
-use super::keys::{Keys, Registration};
+use super::keys::{Keys, Registration, leader_value};
 use super::registering::Registering;
 use super::store::EtcdStore;
 use super::tenure::{Tenure, now};
@@ -24,12 +24,16 @@ use crate::leadership::{Action, EtcdLease, Event, Leadership, ManagerId, Reign, 
 use crate::store::rows::SCHEMA;
 use crate::store::{StoreError, Stored};
 use crate::time::{Span, Time, Wall};
-use calls::{Take, compact, grant, keep_alive, load, look, register, resign};
+use calls::{Take, compact, grant, keep_alive, load, look, register, resign, say_served};
 
 /// Interval at which the leader's key is read again, whatever the watch says.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Pause after a failed look at the leader's key.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// A manager that gives up the lead keeps its connections open in silence until another one serves, and for this time at
+/// most. So nodes and clients find the next leader at once, instead of asking all managers while nobody leads.
+pub const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// What the manager has to do about its role.
 pub enum Order {
@@ -58,6 +62,8 @@ pub struct Standing {
     pub leader: Option<String>,
     /// The leader's process, if that is another one.
     pub other: Option<ManagerId>,
+    /// Whether another process leads and serves.
+    pub is_served: bool,
     /// The highest term that this manager has met since its start.
     pub met: Term,
     /// The cluster, if it is known.
@@ -90,7 +96,10 @@ pub enum Instruction {
     StepDown,
     /// A transaction of this reign was refused.
     Deposed(Reign),
-    /// The process ends. The candidate's task ends with it.
+    /// Callers reach the services of this reign.
+    Serves(Reign),
+    /// The process ends. The candidate's task ends when the lead is given up and another manager serves, or after
+    /// [`HAND_OVER`].
     Stop,
 }
 
@@ -226,6 +235,7 @@ impl Candidate {
                 () = tokio::time::sleep(wait.unwrap_or(LOOK_EVERY)) => None,
             };
             let stops = matches!(happened, Some(Happened::Instruction(Instruction::Stop)));
+            let hands_over = stops && self.leads;
             let event = happened.map_or(Some(Event::Tick), |happened| self.event(happened));
             if let Some(event) = event {
                 let actions = self.machine.handle(now(), event);
@@ -238,11 +248,25 @@ impl Candidate {
                 }
             }
             self.publish();
+            if hands_over {
+                // Without another manager, nobody serves.
+                let _ = tokio::time::timeout(HAND_OVER, self.until_another_serves()).await;
+            }
             if stops {
                 break;
             }
         }
         watching.abort();
+    }
+
+    async fn until_another_serves(&mut self) {
+        while let Some(happened) = self.happened.recv().await {
+            if let Happened::Event(Event::Seen(Some(key))) = happened
+                && key.is_served_by_other(self.id)
+            {
+                return;
+            }
+        }
     }
 
     /// The event for the state machine, if it is one.
@@ -311,6 +335,12 @@ impl Candidate {
             }
             Happened::Instruction(Instruction::StepDown) => Event::StepDown,
             Happened::Instruction(Instruction::Deposed(reign)) => Event::Deposed(reign),
+            Happened::Instruction(Instruction::Serves(reign)) => {
+                let value = leader_value(self.id, &self.address, reign.term, true);
+                let (etcd, keys) = (self.etcd.clone(), self.keys.clone());
+                tokio::spawn(say_served(etcd, keys, reign, value));
+                return None;
+            }
             Happened::Instruction(Instruction::Stop) => Event::Stop,
         })
     }
@@ -417,19 +447,22 @@ impl Candidate {
 
     /// Publishes the standing, here and in etcd.
     fn publish(&mut self) {
-        let (leader, other) = match self.machine.view() {
-            View::Standby(Some(key)) => (Some(key.address.clone()), Some(key.manager)),
-            View::Standby(None) => (None, None),
-            View::Loading(_) | View::Leading(_) => (Some(self.address.clone()), None),
+        let (leader, other, is_served) = match self.machine.view() {
+            View::Standby(Some(key)) => {
+                let is_served = key.is_served_by_other(self.id);
+                (Some(key.address.clone()), Some(key.manager), is_served)
+            }
+            View::Standby(None) => (None, None, false),
+            View::Loading(_) | View::Leading(_) => (Some(self.address.clone()), None, false),
         };
         // The leader of another cluster is nobody's.
         let leader = leader.filter(|address| !address.is_empty() && self.foreign.is_none());
         let met = self.machine.met();
         self.standing.send_if_modified(|standing| {
-            let before = (&standing.leader, standing.other, standing.met);
-            let changed = before != (&leader, other, met);
-            (standing.leader, standing.other, standing.met) = (leader, other, met);
-            changed
+            let before = standing.clone();
+            (standing.leader, standing.other) = (leader, other);
+            (standing.is_served, standing.met) = (is_served, met);
+            before != *standing
         });
         let registration = Registration {
             address: self.address.clone(),

@@ -201,7 +201,7 @@ impl Take {
         let term_now = Term(last.0 + 1);
         let revision = |of: &GetResponse| of.kvs().first().map_or(0, |kv| kv.mod_revision());
         let hangs = PutOptions::new().with_lease(lease.0);
-        let value = leader_value(self.id, &self.address, term_now);
+        let value = leader_value(self.id, &self.address, term_now, false);
         let take = Txn::new()
             .when([
                 Compare::create_revision(self.keys.leader(), CompareOp::Equal, 0),
@@ -246,6 +246,21 @@ pub(super) async fn load(etcd: Etcd, reign: Reign, events: &mpsc::UnboundedSende
         }
     };
     let _ = events.send(happened);
+}
+
+/// Says in the key that its leader serves, if it is still this reign's. `value` is the key's new one.
+pub(super) async fn say_served(etcd: Etcd, keys: Keys, reign: Reign, value: Vec<u8>) {
+    let is_ours = Compare::create_revision(keys.leader(), CompareOp::Equal, reign.revision.0);
+    let put = TxnOp::put(
+        keys.leader(),
+        value,
+        Some(PutOptions::new().with_ignore_lease()),
+    );
+    let txn = Txn::new().when([is_ours]).and_then([put]);
+    if let Err(fault) = etcd.txn(ANSWERS_WITHIN, txn).await {
+        // The last leader closes its connections some time later.
+        tracing::debug!(%fault, "etcd does not say that this manager serves");
+    }
 }
 
 /// Removes the key, if it is still this reign's.
