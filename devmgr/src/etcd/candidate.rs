@@ -11,11 +11,13 @@ use std::time::Duration;
 use causeway_proto::metadata::{ClusterId, Term};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::client::Etcd;
 use super::fault::Fault;
 use super::keys::{Keys, Registration, leader_value};
+use super::members::registrations;
 use super::registering::Registering;
 use super::store::EtcdStore;
 use super::tenure::{Tenure, now};
@@ -123,6 +125,10 @@ pub struct Candidate {
     since: Wall,
     leads: bool,
     compacting: JoinSet<()>,
+    /// When this manager last gave up the lead by itself.
+    gave_up_at: Option<Instant>,
+    /// Removes the key of the last reign.
+    resigning: Option<JoinHandle<()>>,
     /// Why etcd cannot be read.
     unreachable: Option<Arc<str>>,
     unfit: Option<Unfit>,
@@ -199,6 +205,8 @@ impl Candidate {
             since: wall,
             leads: false,
             compacting: JoinSet::new(),
+            gave_up_at: None,
+            resigning: None,
             unreachable: None,
             unfit: None,
             foreign: None,
@@ -235,7 +243,6 @@ impl Candidate {
                 () = tokio::time::sleep(wait.unwrap_or(LOOK_EVERY)) => None,
             };
             let stops = matches!(happened, Some(Happened::Instruction(Instruction::Stop)));
-            let hands_over = stops && self.leads;
             let event = happened.map_or(Some(Event::Tick), |happened| self.event(happened));
             if let Some(event) = event {
                 let actions = self.machine.handle(now(), event);
@@ -244,22 +251,37 @@ impl Candidate {
                     tenure.prolong(until);
                 }
                 for action in actions {
-                    self.act(action, stops, &wall).await;
+                    self.act(action, &wall);
                 }
             }
             self.publish();
-            if hands_over {
-                // Without another manager, nobody serves.
-                let _ = tokio::time::timeout(HAND_OVER, self.until_another_serves()).await;
-            }
             if stops {
+                let is_recent = |at: &Instant| at.elapsed() < HAND_OVER;
+                self.gave_up_at = self.gave_up_at.filter(is_recent);
+                let since = self.gave_up_at.unwrap_or_else(Instant::now);
+                // etcd removes the key with the lease in any case.
+                let _ = tokio::time::timeout_at(since + HAND_OVER, self.hand_over()).await;
                 break;
             }
         }
         watching.abort();
     }
 
-    async fn until_another_serves(&mut self) {
+    /// Waits until the key is given up and another manager serves, if this one has led a moment ago.
+    async fn hand_over(&mut self) {
+        if let Some(resigning) = self.resigning.take() {
+            // A panic was already reported.
+            let _ = resigning.await;
+        }
+        if self.gave_up_at.is_none() || self.standing.borrow().is_served {
+            return;
+        }
+        // A manager that is alone has nobody to wait for.
+        if let Ok(managers) = registrations(&self.etcd).await
+            && managers.iter().all(|(id, _)| *id == self.id)
+        {
+            return;
+        }
         while let Some(happened) = self.happened.recv().await {
             if let Happened::Event(Event::Seen(Some(key))) = happened
                 && key.is_served_by_other(self.id)
@@ -362,7 +384,7 @@ impl Candidate {
         });
     }
 
-    async fn act(&mut self, action: Action, stops: bool, wall: &impl Fn() -> Wall) {
+    fn act(&mut self, action: Action, wall: &impl Fn() -> Wall) {
         match action {
             Action::GrantLease => self.spawn(grant(self.etcd.clone(), self.ttl)),
             Action::KeepAlive(lease) => {
@@ -393,19 +415,17 @@ impl Candidate {
                 self.compacting.abort_all();
                 if self.leads {
                     tracing::warn!(term = reign.term.0, %why, "this manager no longer leads");
+                    let by_itself = matches!(why, Why::SteppedDown | Why::Stopped);
+                    self.gave_up_at = by_itself.then(Instant::now);
                 }
                 self.set_leads(false, wall);
                 // The receiver may be gone at the end.
                 let _ = self.orders.send(Order::Close(reign, why));
             }
             Action::Resign(reign) => {
+                // The process does not end before; see `hand_over`.
                 let resign = resign(self.etcd.clone(), self.keys.clone(), reign);
-                if stops {
-                    // The process must not end before.
-                    resign.await;
-                } else {
-                    tokio::spawn(resign);
-                }
+                self.resigning = Some(tokio::spawn(resign));
             }
         }
     }
@@ -547,6 +567,28 @@ mod tests {
         let leader = leader_of(b"{}", 1);
         candidate.event(Happened::Event(Event::Seen(Some(leader))));
         assert_eq!(stands.borrow().problem, None);
+    }
+
+    /// As an administrator does who restarts a manager after a step-down.
+    #[tokio::test]
+    async fn a_manager_that_is_told_to_stop_after_a_step_down_still_waits_for_the_next_leader() {
+        let (mut candidate, _stands) = candidate();
+        candidate.gave_up_at = Some(Instant::now());
+        let id = candidate.id;
+        let served = |manager, serves| {
+            let key = format!(
+                r#"{{"manager":"{manager:016x}","address":"","term":1,"serves":{serves}}}"#
+            );
+            Happened::Event(Event::Seen(Some(leader_of(key.as_bytes(), 1))))
+        };
+        let other = id.0 ^ 1;
+        for (manager, serves) in [(id.0, true), (other, false)] {
+            candidate.events.send(served(manager, serves)).unwrap();
+        }
+        let waits = tokio::time::timeout(Duration::from_millis(300), candidate.hand_over()).await;
+        assert!(waits.is_err());
+        candidate.events.send(served(other, true)).unwrap();
+        candidate.hand_over().await;
     }
 
     #[test]

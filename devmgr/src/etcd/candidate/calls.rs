@@ -250,16 +250,16 @@ pub(super) async fn load(etcd: Etcd, reign: Reign, events: &mpsc::UnboundedSende
 
 /// Says in the key that its leader serves, if it is still this reign's. `value` is the key's new one.
 pub(super) async fn say_served(etcd: Etcd, keys: Keys, reign: Reign, value: Vec<u8>) {
-    let is_ours = Compare::create_revision(keys.leader(), CompareOp::Equal, reign.revision.0);
-    let put = TxnOp::put(
-        keys.leader(),
-        value,
-        Some(PutOptions::new().with_ignore_lease()),
-    );
-    let txn = Txn::new().when([is_ours]).and_then([put]);
-    if let Err(fault) = etcd.txn(ANSWERS_WITHIN, txn).await {
-        // The last leader closes its connections some time later.
-        tracing::debug!(%fault, "etcd does not say that this manager serves");
+    // The last leader waits for this.
+    for _ in 0..=etcd.members() {
+        let is_ours = Compare::create_revision(keys.leader(), CompareOp::Equal, reign.revision.0);
+        let options = PutOptions::new().with_ignore_lease();
+        let put = TxnOp::put(keys.leader(), value.clone(), Some(options));
+        let txn = Txn::new().when([is_ours]).and_then([put]);
+        match etcd.txn(Duration::from_millis(300), txn).await {
+            Ok(_) => return,
+            Err(fault) => tracing::debug!(%fault, "etcd does not say that this manager serves"),
+        }
     }
 }
 
