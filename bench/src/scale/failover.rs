@@ -7,7 +7,7 @@
 //! 3. The manager that went is started again, and all who wait are back, before the next change.
 //!
 //! With `--seconds`, nobody takes the lead away. Clients request, hold and release devices at a rate, and no change of the
-//! leader may happen.
+//! leader may happen. The memory of the managers and etcd's database are measured.
 //!
 //! Invariant: a lease counts as ended if a client holds it and its node, the leader's list or the leader's answer says
 //! otherwise.
@@ -34,7 +34,7 @@ use super::{Error, PATIENCE, allow_files, said};
 use crate::manager::{MEMBERS, Manager, on};
 use crate::process;
 use crate::random::Random;
-use report::{Change, Report, load};
+use report::{Change, Memory, Report, load};
 
 /// Number of requests and connections at a time, while all devices are leased.
 const BATCH: u32 = 100;
@@ -419,8 +419,22 @@ impl<'a> Run<'a> {
         let mut clients = Clients::connect(crowd, &self.addresses[leader.number]).await?;
         said("requests at a rate");
         let timed = clients.at_a_rate(options.requests(seconds)).await?;
-        self.report.at_a_rate(options.rate, seconds, &timed)?;
+        let memory = self.memory(leader).await?;
+        self.report
+            .at_a_rate((options.rate, seconds), &timed, memory)?;
         self.count_ended().await
+    }
+
+    async fn memory(&mut self, leader: Leader) -> Result<Memory, Error> {
+        let list = self.list().await?;
+        let peak = |number: usize| process::peak(self.managers[number].id());
+        let standbys = (0..self.managers.len()).filter(|number| *number != leader.number);
+        let databases = list.members.iter().map(|of| of.database_bytes);
+        Ok(Memory {
+            leader: peak(leader.number),
+            standby: standbys.map(peak).max().unwrap_or(0),
+            database: databases.max().unwrap_or(0),
+        })
     }
 }
 

@@ -6,10 +6,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use causeway_managers::probe::{self, Probed};
-use causeway_managers::{Disbelieved, Finder, HighestTerm, Kept, NotLeader, Patience, Refusal};
+use causeway_managers::{
+    Answered, Disbelieved, Finder, HighestTerm, Kept, NotLeader, Patience, Refusal,
+};
 use causeway_proto::endpoint::KeepAlive;
 use causeway_proto::manager::GetManagerRequest;
 use causeway_proto::metadata::{ClusterId, Term};
@@ -84,8 +86,13 @@ impl Seeker {
         if let [only] = &self.managers[..] {
             return timeout(PATIENCE, dial_only(only)).await?;
         }
-        let mut finder = Finder::new(self.managers.len(), self.led, Patience::Forever);
-        let (this, kept) = (&*self, &Kept::new(self.managers.len()));
+        let count = self.managers.len();
+        let mut finder = match self.node {
+            // A node looks for a leader only when it has lost one.
+            Some(_) => Finder::new(count, None, Patience::Forever).after_loss_of(self.led),
+            None => Finder::new(count, self.led, Patience::Forever),
+        };
+        let (this, kept) = (&*self, &Kept::new(count));
         let ask = |number: usize| async move {
             let asked = timeout(ASK_WITHIN, this.ask(number, kept)).await;
             asked.unwrap_or(Err(FAILED))
@@ -99,24 +106,18 @@ impl Seeker {
     /// Asks a manager whether it leads, over the kept connection or a new one.
     async fn ask(&self, number: usize, kept: &Kept<Channel>) -> Result<Channel, NotLeader<()>> {
         let number_of = |named: &str| self.managers.iter().position(|address| address == named);
-        let known = match kept.take(number, Instant::now()) {
-            Some(channel) => Some((self.leads(&channel).await, channel)),
-            None => None,
+        let dial = || async {
+            let dialled = self.dial(&self.managers[number]).await;
+            dialled.map_err(|_| None)
         };
-        let (leads, channel) = match known {
-            Some(known) if !matches!(known.0, Err(Probed::Broken(_))) => known,
-            // The manager may lead by now, and has closed the connections of its time as a standby.
-            _ => {
-                let dialled = self.dial(&self.managers[number]).await;
-                let channel = dialled.map_err(|_| FAILED)?;
-                (self.leads(&channel).await, channel)
-            }
+        let ask = |channel: Channel| async move {
+            let leads = self.leads(&channel).await;
+            (channel, leads.map_err(Some))
         };
-        if matches!(leads, Err(Probed::NotLeading(_))) {
-            kept.put(number, channel.clone(), Instant::now());
-        }
-        leads.map_err(|probed| probed.not_leader(number_of, drop))?;
-        Ok(channel)
+        let answered =
+            |of: &Option<Probed>| of.as_ref().map_or(Answered::Otherwise, Answered::from);
+        let asked = kept.ask(number, dial, ask, answered).await;
+        asked.map_err(|of| of.map_or(FAILED, |probed| probed.not_leader(number_of, drop)))
     }
 
     /// Connects to one of several managers, with the pings of the product's nodes or clients.

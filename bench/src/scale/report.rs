@@ -265,7 +265,7 @@ impl fmt::Display for Both {
     }
 }
 
-fn mebibytes(bytes: u64) -> String {
+pub(super) fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 

@@ -1,45 +1,41 @@
 //! Carries out what [`Leadership`] decides: calls etcd, and reports the answers.
 //!
-//! One task owns the state machine. Each call to etcd is a task of its own, which reports by an event.
+//! One task owns the state machine. Each call to etcd ([`calls`]) is a task of its own, which reports by an event.
 //! Invariant: the tenure of a reign ends before anything else is done about its end.
+
+mod calls;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_proto::metadata::{ClusterId, Term};
-use etcd_client::{
-    Compare, CompareOp, DeleteOptions, EventType, GetResponse, LeaseGrantOptions, PutOptions, Txn,
-    TxnOp, TxnOpResponse, WatchOptions,
-};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
-use super::aside::aside_in;
 use super::client::Etcd;
 use super::fault::Fault;
-use super::keys::{Keys, Registration, first_step, leader_of, leader_value};
-use super::registering::{Hanging, Registering};
+use super::keys::{Keys, Registration, leader_value};
+use super::members::registrations;
+use super::registering::Registering;
 use super::store::EtcdStore;
 use super::tenure::{Tenure, now};
 use crate::leadership::turned_away::TurnedAway;
-use crate::leadership::{
-    Action, EtcdLease, Event, LeaderKey, Leadership, ManagerId, Reign, Revision, View, Why,
-};
-use crate::store::rows::{
-    META_SCHEMA, META_TERM, SCHEMA, check_schema, cluster_of, number_of, term_value,
-};
+use crate::leadership::{Action, EtcdLease, Event, Leadership, ManagerId, Reign, View, Why};
+use crate::store::rows::SCHEMA;
 use crate::store::{StoreError, Stored};
 use crate::time::{Span, Time, Wall};
+use calls::{Take, compact, grant, keep_alive, load, look, register, resign, say_served};
 
-/// Timeout of a call about the etcd lease, and of one that takes the key.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(900);
 /// Interval at which the leader's key is read again, whatever the watch says.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Pause after a failed look at the leader's key.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Interval of the compactions by the leader. What is older is never read.
-const COMPACT_EVERY: Duration = Duration::from_secs(30);
+
+/// A manager that gives up the lead keeps its connections open in silence until another one serves, and for this time at
+/// most. So nodes and clients find the next leader at once, instead of asking all managers while nobody leads.
+pub const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// What the manager has to do about its role.
 pub enum Order {
@@ -68,6 +64,8 @@ pub struct Standing {
     pub leader: Option<String>,
     /// The leader's process, if that is another one.
     pub other: Option<ManagerId>,
+    /// Whether another process leads and serves.
+    pub is_served: bool,
     /// The highest term that this manager has met since its start.
     pub met: Term,
     /// The cluster, if it is known.
@@ -100,7 +98,10 @@ pub enum Instruction {
     StepDown,
     /// A transaction of this reign was refused.
     Deposed(Reign),
-    /// The process ends. The candidate's task ends with it.
+    /// Callers reach the services of this reign.
+    Serves(Reign),
+    /// The process ends. The candidate's task ends when the lead is given up and another manager serves, or after
+    /// [`HAND_OVER`].
     Stop,
 }
 
@@ -124,6 +125,10 @@ pub struct Candidate {
     since: Wall,
     leads: bool,
     compacting: JoinSet<()>,
+    /// When this manager last gave up the lead by itself.
+    gave_up_at: Option<Instant>,
+    /// Removes the key of the last reign.
+    resigning: Option<JoinHandle<()>>,
     /// Why etcd cannot be read.
     unreachable: Option<Arc<str>>,
     unfit: Option<Unfit>,
@@ -200,6 +205,8 @@ impl Candidate {
             since: wall,
             leads: false,
             compacting: JoinSet::new(),
+            gave_up_at: None,
+            resigning: None,
             unreachable: None,
             unfit: None,
             foreign: None,
@@ -244,15 +251,44 @@ impl Candidate {
                     tenure.prolong(until);
                 }
                 for action in actions {
-                    self.act(action, stops, &wall).await;
+                    self.act(action, &wall);
                 }
             }
             self.publish();
             if stops {
+                let is_recent = |at: &Instant| at.elapsed() < HAND_OVER;
+                self.gave_up_at = self.gave_up_at.filter(is_recent);
+                let since = self.gave_up_at.unwrap_or_else(Instant::now);
+                // etcd removes the key with the lease in any case.
+                let _ = tokio::time::timeout_at(since + HAND_OVER, self.hand_over()).await;
                 break;
             }
         }
         watching.abort();
+    }
+
+    /// Waits until the key is given up and another manager serves, if this one has led a moment ago.
+    async fn hand_over(&mut self) {
+        if let Some(resigning) = self.resigning.take() {
+            // A panic was already reported.
+            let _ = resigning.await;
+        }
+        if self.gave_up_at.is_none() || self.standing.borrow().is_served {
+            return;
+        }
+        // A manager that is alone has nobody to wait for.
+        if let Ok(managers) = registrations(&self.etcd).await
+            && managers.iter().all(|(id, _)| *id == self.id)
+        {
+            return;
+        }
+        while let Some(happened) = self.happened.recv().await {
+            if let Happened::Event(Event::Seen(Some(key))) = happened
+                && key.is_served_by_other(self.id)
+            {
+                return;
+            }
+        }
     }
 
     /// The event for the state machine, if it is one.
@@ -321,6 +357,12 @@ impl Candidate {
             }
             Happened::Instruction(Instruction::StepDown) => Event::StepDown,
             Happened::Instruction(Instruction::Deposed(reign)) => Event::Deposed(reign),
+            Happened::Instruction(Instruction::Serves(reign)) => {
+                let value = leader_value(self.id, &self.address, reign.term, true);
+                let (etcd, keys) = (self.etcd.clone(), self.keys.clone());
+                tokio::spawn(say_served(etcd, keys, reign, value));
+                return None;
+            }
             Happened::Instruction(Instruction::Stop) => Event::Stop,
         })
     }
@@ -342,7 +384,7 @@ impl Candidate {
         });
     }
 
-    async fn act(&mut self, action: Action, stops: bool, wall: &impl Fn() -> Wall) {
+    fn act(&mut self, action: Action, wall: &impl Fn() -> Wall) {
         match action {
             Action::GrantLease => self.spawn(grant(self.etcd.clone(), self.ttl)),
             Action::KeepAlive(lease) => {
@@ -373,19 +415,17 @@ impl Candidate {
                 self.compacting.abort_all();
                 if self.leads {
                     tracing::warn!(term = reign.term.0, %why, "this manager no longer leads");
+                    let by_itself = matches!(why, Why::SteppedDown | Why::Stopped);
+                    self.gave_up_at = by_itself.then(Instant::now);
                 }
                 self.set_leads(false, wall);
                 // The receiver may be gone at the end.
                 let _ = self.orders.send(Order::Close(reign, why));
             }
             Action::Resign(reign) => {
+                // The process does not end before; see `hand_over`.
                 let resign = resign(self.etcd.clone(), self.keys.clone(), reign);
-                if stops {
-                    // The process must not end before.
-                    resign.await;
-                } else {
-                    tokio::spawn(resign);
-                }
+                self.resigning = Some(tokio::spawn(resign));
             }
         }
     }
@@ -427,19 +467,22 @@ impl Candidate {
 
     /// Publishes the standing, here and in etcd.
     fn publish(&mut self) {
-        let (leader, other) = match self.machine.view() {
-            View::Standby(Some(key)) => (Some(key.address.clone()), Some(key.manager)),
-            View::Standby(None) => (None, None),
-            View::Loading(_) | View::Leading(_) => (Some(self.address.clone()), None),
+        let (leader, other, is_served) = match self.machine.view() {
+            View::Standby(Some(key)) => {
+                let is_served = key.is_served_by_other(self.id);
+                (Some(key.address.clone()), Some(key.manager), is_served)
+            }
+            View::Standby(None) => (None, None, false),
+            View::Loading(_) | View::Leading(_) => (Some(self.address.clone()), None, false),
         };
         // The leader of another cluster is nobody's.
         let leader = leader.filter(|address| !address.is_empty() && self.foreign.is_none());
         let met = self.machine.met();
         self.standing.send_if_modified(|standing| {
-            let before = (&standing.leader, standing.other, standing.met);
-            let changed = before != (&leader, other, met);
-            (standing.leader, standing.other, standing.met) = (leader, other, met);
-            changed
+            let before = standing.clone();
+            (standing.leader, standing.other) = (leader, other);
+            (standing.is_served, standing.met) = (is_served, met);
+            before != *standing
         });
         let registration = Registration {
             address: self.address.clone(),
@@ -489,277 +532,12 @@ impl Candidate {
     }
 }
 
-/// Reads the leader's key and the cluster's id, and follows the key for a while.
-async fn look(
-    etcd: &Etcd,
-    keys: &Keys,
-    events: &mpsc::UnboundedSender<Happened>,
-) -> Result<(), Fault> {
-    let gets = [keys.leader(), keys.cluster()].map(|key| TxnOp::get(key, None));
-    let read = etcd.txn(ANSWERS_WITHIN, Txn::new().and_then(gets)).await?;
-    let revision = read.header().ok_or(Fault::Incomplete)?.revision();
-    let [TxnOpResponse::Get(leader), TxnOpResponse::Get(cluster)] = &read.op_responses()[..] else {
-        return Err(Fault::Incomplete);
-    };
-    let cluster = cluster.kvs().first();
-    let cluster = cluster.map(|row| cluster_of(row.value())).transpose();
-    let _ = events.send(Happened::Looked(Ok(cluster)));
-    let _ = events.send(Happened::Event(Event::Seen(leader_in(leader))));
-    let until = tokio::time::Instant::now() + LOOK_EVERY;
-    let options = WatchOptions::new().with_start_revision(revision + 1);
-    let watch = |client: etcd_client::Client| async move {
-        client
-            .watch_client()
-            .watch(keys.leader(), Some(options))
-            .await
-    };
-    let mut stream = etcd.call(ANSWERS_WITHIN, watch).await?;
-    loop {
-        let Ok(message) = tokio::time::timeout_at(until, stream.message()).await else {
-            return Ok(());
-        };
-        // A watch that has ended begins anew.
-        let Ok(Some(message)) = message else {
-            return Ok(());
-        };
-        for event in message.events() {
-            let leader = event.kv().filter(|_| event.event_type() == EventType::Put);
-            let leader = leader.map(|kv| leader_of(kv.value(), kv.create_revision()));
-            let _ = events.send(Happened::Event(Event::Seen(leader)));
-        }
-    }
-}
-
-fn leader_in(got: &GetResponse) -> Option<LeaderKey> {
-    let kv = got.kvs().first()?;
-    Some(leader_of(kv.value(), kv.create_revision()))
-}
-
-async fn grant(etcd: Etcd, ttl: Span) -> Happened {
-    let sent = now();
-    let seconds = i64::try_from(ttl.0.div_ceil(1000)).unwrap_or(i64::MAX);
-    let grant = |client: etcd_client::Client| async move {
-        let options: Option<LeaseGrantOptions> = None;
-        client.lease_client().grant(seconds, options).await
-    };
-    match etcd.call(ANSWERS_WITHIN, grant).await {
-        Ok(granted) => {
-            let ttl = u64::try_from(granted.ttl()).unwrap_or(0);
-            Happened::Granted(EtcdLease(granted.id()), sent, Span::seconds(ttl))
-        }
-        Err(fault) => {
-            tracing::debug!(%fault, "no lease from etcd");
-            Happened::Event(Event::NotKept)
-        }
-    }
-}
-
-/// Asks all members at once. The first answer counts, because a member that hangs must not end the reign.
-async fn keep_alive(etcd: Etcd, lease: EtcdLease, ttl: Span) -> Happened {
-    let sent = now();
-    let mut asked = JoinSet::new();
-    for member in 0..etcd.members() {
-        let etcd = etcd.clone();
-        asked.spawn(async move {
-            let keep = |client: etcd_client::Client| async move {
-                client.lease_client().keep_alive(lease.0).await
-            };
-            etcd.call_at(member, ANSWERS_WITHIN, keep).await.map(drop)
-        });
-    }
-    let mut is_gone = false;
-    while let Some(answer) = asked.join_next().await {
-        match answer {
-            Ok(Ok(())) => return Happened::Event(Event::Kept { lease, sent, ttl }),
-            Ok(Err(Fault::Refused {
-                error: etcd_client::Error::LeaseKeepAliveError(_),
-                ..
-            })) => is_gone = true,
-            Ok(Err(fault)) => tracing::debug!(%fault, "a member of etcd did not prolong the lease"),
-            // A task that panicked, or was aborted.
-            Err(_) => {}
-        }
-    }
-    Happened::Event(match is_gone {
-        true => Event::LeaseGone(lease),
-        false => Event::NotKept,
-    })
-}
-
-/// Takes the leader's key.
-struct Take {
-    etcd: Etcd,
-    keys: Keys,
-    id: ManagerId,
-    address: String,
-    yielded: Option<Term>,
-}
-
-impl Take {
-    async fn run(&self, lease: EtcdLease, events: &mpsc::UnboundedSender<Happened>) {
-        let happened = match self.take(lease).await {
-            Ok(happened) => happened,
-            Err(fault) => {
-                let _ = events.send(Happened::Fit(Some(fault)));
-                Happened::Event(Event::NotTaken(lease))
-            }
-        };
-        let _ = events.send(happened);
-    }
-
-    async fn take(&self, lease: EtcdLease) -> Result<Happened, Fault> {
-        // Read first: nothing is written into a store of a later version.
-        let keys = &self.keys;
-        let keys = [
-            keys.leader(),
-            keys.schema(),
-            keys.term(),
-            keys.cluster(),
-            keys.aside(),
-        ];
-        let gets = keys.map(|key| TxnOp::get(key, None));
-        let read = self
-            .etcd
-            .txn(ANSWERS_WITHIN, Txn::new().and_then(gets))
-            .await?;
-        let [
-            TxnOpResponse::Get(leader),
-            TxnOpResponse::Get(schema),
-            TxnOpResponse::Get(term),
-            TxnOpResponse::Get(cluster),
-            TxnOpResponse::Get(aside),
-        ] = &read.op_responses()[..]
-        else {
-            return Err(Fault::Incomplete);
-        };
-        if let Some(leader) = leader_in(leader) {
-            // The watch reports it, too; this may be earlier.
-            tracing::debug!(leader = leader.address, "another manager leads");
-            return Ok(Happened::Event(Event::NotTaken(lease)));
-        }
-        let number = |key: &[u8], of: &GetResponse| {
-            let row = of.kvs().first();
-            row.map(|row| number_of(key, row.value())).transpose()
-        };
-        if let Some(schema) = number(META_SCHEMA, schema)? {
-            check_schema(u32::try_from(schema).unwrap_or(u32::MAX))?;
-        }
-        let found = cluster.kvs().first();
-        let found = found.map(|row| cluster_of(row.value())).transpose()?;
-        self.etcd.access().check_cluster(found)?;
-        let last = Term(number(META_TERM, term)?.unwrap_or(0));
-        let yields = aside_in(aside).is_some_and(|of| of.yields(last, self.id));
-        if yields && self.yielded != Some(last) {
-            tracing::info!(
-                term = last.0,
-                "another manager shall lead, which most nodes reach"
-            );
-            return Ok(Happened::Yielded(lease, last));
-        }
-        let term_now = Term(last.0 + 1);
-        let revision = |of: &GetResponse| of.kvs().first().map_or(0, |kv| kv.mod_revision());
-        let hangs = PutOptions::new().with_lease(lease.0);
-        let value = leader_value(self.id, &self.address, term_now);
-        let take = Txn::new()
-            .when([
-                Compare::create_revision(self.keys.leader(), CompareOp::Equal, 0),
-                Compare::mod_revision(self.keys.schema(), CompareOp::Equal, revision(schema)),
-                Compare::mod_revision(self.keys.term(), CompareOp::Equal, revision(term)),
-                Compare::mod_revision(self.keys.cluster(), CompareOp::Equal, revision(cluster)),
-            ])
-            .and_then([
-                TxnOp::put(self.keys.leader(), value, Some(hangs)),
-                TxnOp::put(self.keys.term(), term_value(term_now), None),
-                TxnOp::put(self.keys.step(), first_step(term_now), None),
-            ]);
-        let taken = self.etcd.txn(ANSWERS_WITHIN, take).await?;
-        if !taken.succeeded() {
-            return Ok(Happened::Event(Event::NotTaken(lease)));
-        }
-        let revision = taken.header().ok_or(Fault::Incomplete)?.revision();
-        let reign = Reign {
-            term: term_now,
-            revision: Revision(revision),
-        };
-        Ok(Happened::Event(Event::Taken(lease, reign)))
-    }
-}
-
-async fn load(etcd: Etcd, reign: Reign, events: &mpsc::UnboundedSender<Happened>) {
-    let happened = match EtcdStore::load(etcd, reign).await {
-        Ok(loaded) => {
-            // Only now: a row that cannot be read is a problem until then.
-            let _ = events.send(Happened::Fit(None));
-            Happened::Loaded(reign, Box::new(loaded))
-        }
-        Err(Fault::Deposed) => Happened::Event(Event::Deposed(reign)),
-        Err(fault) => {
-            tracing::error!(%fault, "the state cannot be read from etcd");
-            let damaged = matches!(
-                fault,
-                Fault::Store(StoreError::Row { .. } | StoreError::Damaged(_))
-            );
-            let _ = events.send(Happened::Fit(Some(fault)));
-            Happened::Event(Event::NotLoaded { reign, damaged })
-        }
-    };
-    let _ = events.send(happened);
-}
-
-/// Removes the key, if it is still this reign's.
-async fn resign(etcd: Etcd, keys: Keys, reign: Reign) {
-    for _ in 0..=etcd.members() {
-        let is_ours = Compare::create_revision(keys.leader(), CompareOp::Equal, reign.revision.0);
-        let delete = TxnOp::delete(keys.leader(), None::<DeleteOptions>);
-        let txn = Txn::new().when([is_ours]).and_then([delete]);
-        match etcd.txn(Duration::from_millis(300), txn).await {
-            Ok(_) => return,
-            // etcd removes the key with the lease in any case.
-            Err(fault) => tracing::debug!(%fault, "the leader's key was not removed"),
-        }
-    }
-}
-
-async fn register(etcd: Etcd, key: Vec<u8>, (lease, registration): Hanging) -> Happened {
-    let value = serde_json::to_vec(&registration).unwrap_or_default();
-    let put = |client: etcd_client::Client| async move {
-        let hangs = PutOptions::new().with_lease(lease.0);
-        client.kv_client().put(key, value, Some(hangs)).await
-    };
-    let registered = etcd.call(ANSWERS_WITHIN, put).await;
-    if let Err(fault) = &registered {
-        // Only `causeway managers` lacks this manager meanwhile.
-        tracing::debug!(%fault, "this manager is not registered in etcd");
-    }
-    Happened::Registered(registered.is_ok())
-}
-
-/// Removes old revisions, which etcd keeps otherwise.
-async fn compact(etcd: Etcd, keys: Keys) {
-    let mut old = None;
-    loop {
-        let got = etcd.get(ANSWERS_WITHIN, keys.leader()).await;
-        let revision = got
-            .ok()
-            .and_then(|got| got.header().map(etcd_client::ResponseHeader::revision));
-        if let Some(old) = old {
-            let compact = |client: etcd_client::Client| async move {
-                client.kv_client().compact(old, None).await
-            };
-            // Fails if somebody else has compacted, which is as good.
-            if let Err(fault) = etcd.call(Duration::from_secs(10), compact).await {
-                tracing::debug!(%fault, "etcd has not removed old revisions");
-            }
-        }
-        old = revision;
-        tokio::time::sleep(COMPACT_EVERY).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::calls::ANSWERS_WITHIN;
     use super::*;
     use crate::etcd::Access;
+    use crate::etcd::keys::leader_of;
 
     fn candidate() -> (Candidate, watch::Receiver<Standing>) {
         let etcd = Etcd::new(Access {
@@ -789,6 +567,28 @@ mod tests {
         let leader = leader_of(b"{}", 1);
         candidate.event(Happened::Event(Event::Seen(Some(leader))));
         assert_eq!(stands.borrow().problem, None);
+    }
+
+    /// As an administrator does who restarts a manager after a step-down.
+    #[tokio::test]
+    async fn a_manager_that_is_told_to_stop_after_a_step_down_still_waits_for_the_next_leader() {
+        let (mut candidate, _stands) = candidate();
+        candidate.gave_up_at = Some(Instant::now());
+        let id = candidate.id;
+        let served = |manager, serves| {
+            let key = format!(
+                r#"{{"manager":"{manager:016x}","address":"","term":1,"serves":{serves}}}"#
+            );
+            Happened::Event(Event::Seen(Some(leader_of(key.as_bytes(), 1))))
+        };
+        let other = id.0 ^ 1;
+        for (manager, serves) in [(id.0, true), (other, false)] {
+            candidate.events.send(served(manager, serves)).unwrap();
+        }
+        let waits = tokio::time::timeout(Duration::from_millis(300), candidate.hand_over()).await;
+        assert!(waits.is_err());
+        candidate.events.send(served(other, true)).unwrap();
+        candidate.hand_over().await;
     }
 
     #[test]

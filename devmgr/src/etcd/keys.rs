@@ -1,7 +1,7 @@
 //! The keys in etcd, below the prefix, and the values that are not rows.
 //!
 //! ```text
-//! leader                   who leads; hangs on the leader's etcd lease
+//! leader                   who leads, and whether that manager serves yet; hangs on the leader's etcd lease
 //! step                     the last step of the store: TERM NUMBER [RANDOM]
 //! pending                  a step too large for one transaction: stored as a whole, not in its rows yet
 //! parts/STEP/NUMBER        the rows of such a step
@@ -146,16 +146,24 @@ struct LeaderValue {
     manager: ManagerIdValue,
     address: String,
     term: u64,
+    /// Whether the leader serves. Earlier versions do not say so, and serve soon.
+    #[serde(default = "yes")]
+    serves: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// In hexadecimal, because JSON's numbers have 53 bits in some programs.
 type ManagerIdValue = String;
 
-pub(super) fn leader_value(manager: ManagerId, address: &str, term: Term) -> Vec<u8> {
+pub(super) fn leader_value(manager: ManagerId, address: &str, term: Term, serves: bool) -> Vec<u8> {
     let value = LeaderValue {
         manager: format!("{:016x}", manager.0),
         address: address.to_owned(),
         term: term.0,
+        serves,
     };
     serde_json::to_vec(&value).expect("the value has string keys and no way to fail")
 }
@@ -171,6 +179,7 @@ pub(super) fn leader_of(value: &[u8], create_revision: i64) -> LeaderKey {
             term: Term(read.as_ref().map_or(0, |of| of.term)),
             revision: Revision(create_revision),
         },
+        serves: read.as_ref().is_none_or(|of| of.serves),
         address: read.map(|of| of.address).unwrap_or_default(),
     }
 }
@@ -259,8 +268,11 @@ mod tests {
 
     #[test]
     fn a_leader_is_read_as_it_was_written() {
-        let value = leader_value(ManagerId(7), "m1:7078", Term(3));
+        let value = leader_value(ManagerId(7), "m1:7078", Term(3), false);
         let leader = leader_of(&value, 12);
+        assert!(!leader.serves);
+        let of_earlier_version = br#"{"manager":"7","address":"m1:7078","term":3}"#;
+        assert!(leader_of(of_earlier_version, 12).serves);
         assert_eq!(
             (leader.manager, &*leader.address),
             (ManagerId(7), "m1:7078")

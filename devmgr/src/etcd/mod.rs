@@ -26,7 +26,7 @@ mod tenure;
 pub use access::{Access, Tls};
 pub use aside::mark_aside;
 pub use candidate::{
-    Candidate, Instruction, Instructions, Lead, Order, SharedTurnedAway, Standing,
+    Candidate, HAND_OVER, Instruction, Instructions, Lead, Order, SharedTurnedAway, Standing,
 };
 pub use client::Etcd;
 pub use fault::Fault;

@@ -1,7 +1,7 @@
 //! Until when this process may act as the leader, readable from every thread.
 //!
-//! The clock counts while the machine sleeps, too, as etcd's does. Invariant: a tenure that has ended does not
-//! begin again; the next reign has another one.
+//! The clock counts while the machine sleeps, too, as etcd's does. A tenure ends before its connections are closed.
+//! Invariant: a tenure that has ended does not begin again; the next reign has another one.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -32,7 +32,16 @@ pub struct Tenure {
 struct Shared {
     /// In milliseconds of [`now`]. 0: it has ended.
     until: AtomicU64,
-    ended: watch::Sender<bool>,
+    stage: watch::Sender<Stage>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Lasts,
+    /// Nothing is decided, read or sent any more.
+    Ended,
+    /// Connections are closed.
+    Closed,
 }
 
 impl Tenure {
@@ -47,7 +56,7 @@ impl Tenure {
     pub fn until(time: Time) -> Tenure {
         let shared = Shared {
             until: AtomicU64::new(time.0),
-            ended: watch::channel(false).0,
+            stage: watch::channel(Stage::Lasts).0,
         };
         Tenure {
             shared: Some(Arc::new(shared)),
@@ -65,11 +74,20 @@ impl Tenure {
         }
     }
 
-    /// Ends the tenure.
+    /// Ends the tenure. Its connections stay open in silence.
     pub fn end(&self) {
+        self.reach(Stage::Ended);
+    }
+
+    /// Ends the tenure if it has not ended, and closes its connections.
+    pub fn close(&self) {
+        self.reach(Stage::Closed);
+    }
+
+    fn reach(&self, stage: Stage) {
         if let Some(shared) = &self.shared {
             shared.until.store(0, Ordering::SeqCst);
-            shared.ended.send_replace(true);
+            shared.stage.send_modify(|now| *now = stage.max(*now));
         }
     }
 
@@ -98,9 +116,18 @@ impl Tenure {
 
     /// Waits until [`Tenure::end`] was called.
     pub async fn ended(&self) {
+        self.reached(Stage::Ended).await;
+    }
+
+    /// Waits until [`Tenure::close`] was called.
+    pub async fn closed(&self) {
+        self.reached(Stage::Closed).await;
+    }
+
+    async fn reached(&self, stage: Stage) {
         match &self.shared {
             // The sender is part of what this holds, so the wait ends by the value only.
-            Some(shared) => drop(shared.ended.subscribe().wait_for(|ended| *ended).await),
+            Some(shared) => drop(shared.stage.subscribe().wait_for(|now| *now >= stage).await),
             None => std::future::pending().await,
         }
     }
@@ -119,6 +146,18 @@ mod tests {
         tenure.prolong(now().after(Span::seconds(1000)));
         assert!(!tenure.holds());
         assert!(Tenure::unlimited().holds() && Tenure::unlimited().over().is_none());
+    }
+
+    #[tokio::test]
+    async fn connections_are_closed_later_than_the_tenure_ends() {
+        let tenure = Tenure::until(now().after(Span::seconds(1000)));
+        tenure.end();
+        tenure.ended().await;
+        let closed = tokio::time::timeout(std::time::Duration::ZERO, tenure.closed()).await;
+        assert!(closed.is_err());
+        tenure.close();
+        tenure.end();
+        tenure.closed().await;
     }
 
     #[test]

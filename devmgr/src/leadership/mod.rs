@@ -61,6 +61,16 @@ pub struct LeaderKey {
     pub address: String,
     /// Its reign.
     pub reign: Reign,
+    /// Whether the leader says that it serves.
+    pub serves: bool,
+}
+
+impl LeaderKey {
+    /// Whether another manager than this one has the lead, and serves.
+    #[must_use]
+    pub fn is_served_by_other(&self, than: ManagerId) -> bool {
+        self.manager != than && self.serves
+    }
 }
 
 /// What has happened.

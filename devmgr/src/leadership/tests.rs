@@ -58,6 +58,7 @@ impl Etcd {
                     manager: id,
                     address,
                     reign,
+                    serves: false,
                 };
                 self.key = Some((key, lease));
                 Event::Taken(lease, reign)

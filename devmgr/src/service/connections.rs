@@ -218,7 +218,10 @@ impl Connections {
         };
         let connection = Connection::new(port, Bytes::new(), peer, KNOWN_WITHIN);
         Ok(Some(match self.tenure.over() {
-            Some(over) => connection.until(over),
+            Some(over) => {
+                let tenure = self.tenure.clone();
+                connection.until(over, async move { tenure.closed().await })
+            }
             None => connection,
         }))
     }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: all connections of a tenure fail at its end.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use causeway_serving::pages::Pages;
 use causeway_serving::services::{NotReflected, Services};
 use causeway_serving::watched::Listener;
 use parking_lot::{Mutex, RwLock};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -50,6 +51,10 @@ const MAX_STREAMS: u32 = 128;
 const MAX_NODE_WORD: usize = 16 << 20;
 /// Maximum size of all other messages. The longest are a request's line, and a user with all groups.
 const MAX_WORD: usize = 16 << 10;
+/// Number of connections that may wait until they are accepted, as far as the kernel allows (`net.core.somaxconn`). At a
+/// change of the leader, all nodes and clients dial at once. The kernel discards the others' dials, and these callers
+/// repeat them a second later.
+const BACKLOG: u32 = 32_768;
 /// Timeout for a call's message, and for the beginning of its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
@@ -86,7 +91,7 @@ impl Port {
         if let Some(own) = own.clone() {
             tokio::spawn(causeway_serving::watch_certificate(own));
         }
-        let (listeners, addresses) = listen(&settings.listen).await?;
+        let (listeners, addresses) = listen(&settings.listen)?;
         let watchers = connections::watchers(tls.as_ref(), settings)?;
         let watched_at = watchers.as_ref().map(Listener::address);
         let pages = connections::pages(tls.as_ref(), settings)?;
@@ -284,17 +289,28 @@ impl Port {
     }
 }
 
-async fn listen(
+fn listen(
     addresses: &[SocketAddr],
 ) -> Result<(Vec<Arc<TcpListener>>, Vec<SocketAddr>), CannotStart> {
     let (mut listeners, mut bound) = (Vec::new(), Vec::new());
     for &address in addresses {
         let failed = |error| CannotStart::Listen { address, error };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen_at(address).map_err(failed)?;
         bound.push(listener.local_addr()?);
         listeners.push(Arc::new(listener));
     }
     Ok((listeners, bound))
+}
+
+/// As [`TcpListener::bind`], which has a backlog of 1,024.
+fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves connections until the tenure ends or the manager stops.
@@ -320,4 +336,41 @@ fn run(
             _ = stopping.wait_for(|&stop| stop) => {}
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpStream;
+    use tokio::task::JoinSet;
+
+    #[tokio::test]
+    async fn nobody_has_to_dial_twice_when_all_dial_at_once() {
+        const CALLERS: usize = 1_500;
+        let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        if most.trim().parse::<usize>().unwrap() < CALLERS {
+            eprintln!("skipped: net.core.somaxconn is {}", most.trim());
+            return;
+        }
+        causeway_serving::raise_descriptors();
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        if files.is_some_and(|files| files < 2 * CALLERS as u64) {
+            eprintln!("skipped: {files:?} descriptors");
+            return;
+        }
+        let listener = listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut dialled = JoinSet::new();
+        for _ in 0..CALLERS {
+            dialled.spawn(TcpStream::connect(address));
+        }
+        // None of them is accepted, so a discarded one would never be connected.
+        let all = tokio::time::timeout(Duration::from_secs(30), dialled.join_all()).await;
+        let all = all.expect("all connections are open");
+        assert!(
+            all.iter().all(Result::is_ok),
+            "{:?}",
+            all.iter().find(|of| of.is_err())
+        );
+    }
 }

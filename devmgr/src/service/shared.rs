@@ -1,7 +1,8 @@
 //! A manager among others over etcd: serves while it leads, and stands by otherwise.
 //!
-//! The [`Candidate`] decides about the role; this module changes what the port serves. Invariant: the services
-//! of a reign begin after its state was read, and their connections end with its tenure.
+//! The [`Candidate`] decides about the role; this module changes what the port serves. A manager that gives up the lead
+//! hands over: the connections of its reign are silent until another one serves. Invariant: the services of a reign begin
+//! after its state was read, and nothing passes over their connections after its tenure.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -19,10 +20,10 @@ use super::port::Port;
 use super::surroundings::Surroundings;
 use super::{RunningManager, State};
 use crate::etcd::{
-    Candidate, Etcd, Instruction, Instructions, Lead, Order, SharedTurnedAway, Standing, Tenure,
-    registration,
+    Candidate, Etcd, HAND_OVER, Instruction, Instructions, Lead, Order, SharedTurnedAway, Standing,
+    Tenure, registration,
 };
-use crate::leadership::{ManagerId, Reign};
+use crate::leadership::{ManagerId, Reign, Why};
 use crate::settings::{Settings, is_loopback_host};
 use crate::store::StoreError;
 use crate::time::Time;
@@ -71,6 +72,7 @@ pub async fn start_shared(settings: &Settings, etcd: Etcd) -> Result<RunningMana
         turned_away,
         instructions,
         stopping,
+        stopped: watch::channel(false).0,
     };
     let work = tokio::spawn(manager.run(orders, candidate));
     Ok(RunningManager {
@@ -172,11 +174,15 @@ struct SharedManager {
     turned_away: SharedTurnedAway,
     instructions: Instructions,
     stopping: watch::Receiver<bool>,
+    /// Ends what is served, after the hand-over.
+    stopped: watch::Sender<bool>,
 }
 
 /// What the port serves at present.
 struct Role {
     tenure: Tenure,
+    /// Whether it is or was a reign's.
+    led: bool,
     /// The reign and its owner. `None`: the manager stands by, or its owner has ended.
     owner: Option<(Reign, JoinHandle<Result<(), OwnerEnd>>)>,
 }
@@ -196,11 +202,11 @@ impl SharedManager {
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Lead(lead)) => {
-                        role.tenure.end();
+                        role.tenure.close();
                         role = self.lead(*lead).await?;
                     }
-                    Some(Order::Close(..)) => {
-                        role.tenure.end();
+                    Some(Order::Close(_, why)) => {
+                        self.close(&role, why);
                         role = self.stand_by()?;
                     }
                     None => return Err(CannotStart::Failed),
@@ -210,11 +216,32 @@ impl SharedManager {
                 () = told_to_stop(&mut stopping) => break,
             }
         }
+        match role.led {
+            // Before anything else ends, so that no caller notices and looks for a leader yet.
+            true => role.tenure.end(),
+            false => role.tenure.close(),
+        }
         self.instructions.send(Instruction::Stop);
-        // The key is given up when this has ended. A panic was already reported.
+        // The lead is handed over when this has ended. A panic was already reported.
         let _ = candidate.await;
-        role.tenure.end();
+        role.tenure.close();
+        self.stopped.send_replace(true);
         Ok(())
+    }
+
+    /// Closes the connections of a role that has ended, or has them wait for the next leader.
+    fn close(&self, role: &Role, why: Why) {
+        if !role.led || why != Why::SteppedDown {
+            role.tenure.close();
+            return;
+        }
+        let (tenure, mut standing) = (role.tenure.clone(), self.standing.clone());
+        tokio::spawn(async move {
+            let served = standing.wait_for(|now| now.is_served);
+            // Without an answer of etcd in time, callers look for the leader themselves.
+            let _ = tokio::time::timeout(HAND_OVER, served).await;
+            tenure.close();
+        });
     }
 
     fn tell_cluster(&self, cluster: Option<ClusterId>) {
@@ -227,11 +254,14 @@ impl SharedManager {
 
     fn stand_by(&self) -> Result<Role, CannotStart> {
         let tenure = Tenure::until(Time(u64::MAX));
-        let stopping = self.stopping.clone();
+        let stopping = self.stopped.subscribe();
         self.port
             .stand_by(&self.standing, &self.turned_away, tenure.clone(), stopping)?;
-        let owner = None;
-        Ok(Role { tenure, owner })
+        Ok(Role {
+            tenure,
+            led: false,
+            owner: None,
+        })
     }
 
     /// Serves a new reign. If that fails for a reason that may pass, another manager may lead.
@@ -257,6 +287,7 @@ impl SharedManager {
                 });
                 return Ok(Role {
                     tenure,
+                    led: false,
                     owner: None,
                 });
             }
@@ -265,11 +296,15 @@ impl SharedManager {
         };
         let etcd = Etcd::new(self.etcd.access().clone());
         let others = Others::new(etcd, self.instructions.clone(), reign);
-        let stopping = self.stopping.clone();
+        let stopping = self.stopped.subscribe();
         self.tell_cluster(Some(state.cluster));
         let owner = self.port.serve(state, Some(others), stopping).await?;
-        let owner = Some((reign, owner));
-        Ok(Role { tenure, owner })
+        self.instructions.send(Instruction::Serves(reign));
+        Ok(Role {
+            tenure,
+            led: true,
+            owner: Some((reign, owner)),
+        })
     }
 
     fn owner_ended(&self, (reign, ended): (Reign, Ended)) -> Result<(), CannotStart> {

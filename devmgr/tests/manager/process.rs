@@ -379,6 +379,13 @@ impl Asked {
         next.map(|progress| progress.step.expect("a step"))
     }
 
+    /// Waits until the manager or the connection ends the call.
+    pub(crate) async fn parted(&mut self) {
+        let ended = async { while let Ok(Some(_)) = self.0.message().await {} };
+        let ended = tokio::time::timeout(AT_MOST, ended).await;
+        ended.expect("an end in time");
+    }
+
     /// The first message that is not a position.
     pub(crate) async fn last(mut self) -> progress::Step {
         self.answer().await

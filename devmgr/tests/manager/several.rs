@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use causeway_cutter::{Forwarder, Target};
 use causeway_proto::manager::{
-    GetManagerRequest, ListManagersRequest, ManagerInfo, ManagerRole, RequestDevices, progress,
+    GetManagerRequest, ListManagersRequest, ManagerInfo, ManagerRole, ManagerState, RequestDevices,
+    StepDownRequest, progress,
 };
 use causeway_proto::metadata::{CLUSTER, ClusterId, LEADER, TERM, Term};
 use tonic::Status;
@@ -86,6 +87,26 @@ impl Several {
                 begin.elapsed() < 2 * AT_MOST,
                 "the former leader still leads"
             );
+        }
+    }
+
+    /// Waits until a manager leads and all others can. Returns the leader's number.
+    async fn leader_of_all(&self) -> usize {
+        let begin = Instant::now();
+        loop {
+            let (leader, _) = self.leader().await;
+            let mut admin = self.user(leader, "admin").await;
+            let listed = admin.who.request(ListManagersRequest {});
+            let list = admin.admin.list_managers(listed).await;
+            let managers = list.map(|list| list.into_inner().managers);
+            let is_fit = |of: &ManagerState| of.problem.is_empty();
+            if let Ok(managers) = &managers
+                && managers.len() == self.managers.len()
+                && managers.iter().all(is_fit)
+            {
+                return leader;
+            }
+            assert!(begin.elapsed() < AT_MOST, "{managers:?}");
         }
     }
 
@@ -288,6 +309,56 @@ async fn a_leader_that_is_told_to_stop_or_step_down_hands_over_at_once() {
     eprintln!("after SIGTERM another manager leads within {took:?}");
     assert_eq!(third, first);
     assert!(took < at_once);
+}
+
+/// Else all nodes and clients ask all managers meanwhile, again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_gives_up_the_lead_keeps_its_callers_until_another_serves() {
+    // The time for which a leader waits for the next one, without its last part.
+    const WAITS: Duration = Duration::from_millis(900);
+    let Some(mut several) = Several::start(1, 2).await else {
+        return;
+    };
+    let (mut stepped_down, mut stopped) = (false, false);
+    // On a busy machine, the next leader may be later than that.
+    for turn in 0..20 {
+        let first = several.leader_of_all().await;
+        let mut ann = several.user(first, "ann").await;
+        let mut queued = ann.ask(waiting("1")).await.unwrap();
+        let step = queued.next().await;
+        assert!(
+            matches!(step, Some(progress::Step::Position(_))),
+            "{step:?}"
+        );
+        let stops = turn % 2 == 0;
+        match stops {
+            true => signal(&several.managers[first], "TERM"),
+            false => {
+                let order = ann.who.request(StepDownRequest {});
+                // On a busy machine, the lead may be given up before the answer has left.
+                drop(ann.admin.step_down(order).await);
+            }
+        }
+        let begin = Instant::now();
+        queued.parted().await;
+        let took = begin.elapsed();
+        let next = info(several.managers[1 - first].address).await;
+        if took < WAITS {
+            eprintln!("stopped: {stops}; parted after {took:?}");
+            next.expect("callers stay until another manager serves");
+            match stops {
+                true => stopped = true,
+                false => stepped_down = true,
+            }
+        }
+        if stopped && stepped_down {
+            return;
+        }
+        if stops {
+            several.managers[first].kill_and_restart();
+        }
+    }
+    eprintln!("not judged: this machine is too busy for a change of the leader within {WAITS:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_managers::probe::{self, Probed};
-use causeway_managers::{Disbelieved, Finder, HighestTerm, Kept, NotLeader, Patience, Refusal};
+use causeway_managers::{
+    Answered, Disbelieved, Finder, HighestTerm, Kept, NotLeader, Patience, Refusal,
+};
 use causeway_proto::MANAGER_PORT;
 use causeway_proto::manager::GetManagerRequest;
 use causeway_proto::status::{TlsFault, WireError};
@@ -325,22 +327,19 @@ async fn probed(
         further: Vec::new(),
         ..manager.clone()
     };
-    let probing = async {
-        if let Some(conversation) = kept.take(number, Instant::now()) {
-            match leads(&conversation, cluster).await {
-                // The manager may lead by now, and has closed the connections of its time as a standby.
-                Err(Probed::Broken(_)) => {}
-                led => return judged(manager, number, (conversation, led), kept),
-            }
-        }
+    let dial = || async {
         let connect = |_| Conversation::once(&server, cluster, PROBE_WITHIN);
-        let conversation = retry::persistently(connect).await;
-        let conversation = conversation.map_err(failed)?;
-        let led = leads(&conversation, cluster).await;
-        judged(manager, number, (conversation, led), kept)
+        let connected = retry::persistently(connect).await;
+        connected.map_err(|reason| (Answered::Otherwise, failed(reason)))
     };
+    let ask = |conversation: Conversation| async move {
+        let led = leads(&conversation, cluster).await;
+        let led = led.map_err(|probed| judged(manager, &conversation, probed));
+        (conversation, led)
+    };
+    let probing = kept.ask(number, dial, ask, |(answered, _)| *answered);
     match tokio::time::timeout(PROBE_WITHIN, probing).await {
-        Ok(probed) => probed,
+        Ok(probed) => probed.map_err(|(_, not)| not),
         Err(_) => Err(failed(WireError::Unreachable {
             address: address.to_string(),
             reason: format!("no answer within {} s", PROBE_WITHIN.as_secs()),
@@ -355,17 +354,13 @@ async fn leads(conversation: &Conversation, cluster: &Cluster) -> Result<(), Pro
     probe::leads(conversation.channel(), request, hear).await
 }
 
-/// The outcome of the question. The connection to a standby is kept.
+/// The outcome of the question to a manager that does not lead.
 fn judged(
     manager: &ServerSettings,
-    number: usize,
-    (conversation, led): (Conversation, Result<(), Probed>),
-    kept: &Kept<Conversation>,
-) -> Result<Conversation, NotLeader<WireError>> {
-    let Err(probed) = led else {
-        return Ok(conversation);
-    };
-    let stands_by = matches!(probed, Probed::NotLeading(_));
+    conversation: &Conversation,
+    probed: Probed,
+) -> (Answered, NotLeader<WireError>) {
+    let answered = Answered::from(&probed);
     let not = probed.not_leader(
         |named| number_of(manager, named),
         |probed| match probed {
@@ -373,10 +368,7 @@ fn judged(
             probed => conversation.leads_not(probed.to_string()),
         },
     );
-    if stands_by {
-        kept.put(number, conversation, Instant::now());
-    }
-    Err(not)
+    (answered, not)
 }
 
 fn failed(reason: WireError) -> NotLeader<WireError> {

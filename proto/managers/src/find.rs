@@ -54,6 +54,16 @@ impl<E> Finder<E> {
         }
     }
 
+    /// As [`Search::after_loss_of`].
+    #[must_use]
+    pub fn after_loss_of(self, number: Option<usize>) -> Finder<E> {
+        let search = match number {
+            Some(number) => self.search.after_loss_of(number),
+            None => self.search,
+        };
+        Finder { search, ..self }
+    }
+
     /// Asks until a manager leads. Returns its number and what `ask` has returned. `None`: no manager
     /// answers, and the search is not patient.
     pub async fn find<T, F>(&mut self, ask: impl Fn(usize) -> F) -> Option<(usize, T)>

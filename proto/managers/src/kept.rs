@@ -9,7 +9,29 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::probe::Probed;
 use crate::search::AT_FIRST;
+
+/// What a manager that does not lead has done, as far as its connection is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// The manager stands by, and answers again over the same connection.
+    StandsBy,
+    /// The connection broke before the answer.
+    Broke,
+    /// Anything else. The connection is of no use, and a new one would be of none either.
+    Otherwise,
+}
+
+impl From<&Probed> for Answered {
+    fn from(probed: &Probed) -> Answered {
+        match probed {
+            Probed::NotLeading(_) => Answered::StandsBy,
+            Probed::Broken(_) => Answered::Broke,
+            Probed::Disbelieved(_) => Answered::Otherwise,
+        }
+    }
+}
 
 /// The connections of one search, by the managers' numbers.
 #[derive(Debug)]
@@ -42,8 +64,45 @@ impl<C> Kept<C> {
         }))
     }
 
+    /// Asks a manager whether it leads: over its kept connection, or over a new one if there is none or it broke. Returns
+    /// the connection to a leader, and keeps the one to a standby. `ask` gives the connection back with the answer.
+    ///
+    /// # Errors
+    /// That of `dial` or of `ask`.
+    pub async fn ask<E, D, A>(
+        &self,
+        number: usize,
+        dial: impl FnOnce() -> D,
+        ask: impl Fn(C) -> A,
+        answered: impl Fn(&E) -> Answered,
+    ) -> Result<C, E>
+    where
+        D: Future<Output = Result<C, E>>,
+        A: Future<Output = (C, Result<(), E>)>,
+    {
+        let mut asked = None;
+        if let Some(connection) = self.take(number, Instant::now()) {
+            let (connection, leads) = ask(connection).await;
+            // The manager may lead by now, and has closed the connections of its time as a standby. A silent manager would
+            // be silent over a new connection, too, so the search learns of that without delay.
+            let broke = leads.as_ref().err().map(&answered) == Some(Answered::Broke);
+            asked = (!broke).then_some((connection, leads));
+        }
+        let (connection, leads) = match asked {
+            Some(asked) => asked,
+            None => ask(dial().await?).await,
+        };
+        let Err(error) = leads else {
+            return Ok(connection);
+        };
+        if answered(&error) == Answered::StandsBy {
+            self.put(number, connection, Instant::now());
+        }
+        Err(error)
+    }
+
     /// Takes the connection to a manager, if there is one. When it is late, all are closed.
-    pub fn take(&self, number: usize, now: Instant) -> Option<C> {
+    fn take(&self, number: usize, now: Instant) -> Option<C> {
         let mut state = self.0.lock();
         if state.is_late(now) {
             state.clear();
@@ -52,7 +111,7 @@ impl<C> Kept<C> {
     }
 
     /// Keeps a connection over which a manager has answered that it stands by, unless it is late.
-    pub fn put(&self, number: usize, connection: C, now: Instant) {
+    fn put(&self, number: usize, connection: C, now: Instant) {
         let mut state = self.0.lock();
         state.since.get_or_insert(now);
         if state.is_late(now) {
@@ -85,6 +144,39 @@ mod tests {
         assert_eq!((kept.take(0, now), kept.take(2, now)), (None, None));
         let twice = (kept.take(1, now), kept.take(1, now));
         assert_eq!(twice, (Some("standby"), None));
+    }
+
+    /// Asks the manager at place 0, whose connections and answers are numbers and these. Returns the result, and how many
+    /// connections were dialled.
+    async fn asked(
+        kept: &Kept<u32>,
+        answers: &[Result<(), Answered>],
+    ) -> (Result<u32, Answered>, usize) {
+        let (dialled, next) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+        let dial = || async {
+            dialled.set(dialled.get() + 1);
+            Ok(7)
+        };
+        let ask = |connection| {
+            let answer = answers[next.replace(next.get() + 1)];
+            async move { (connection, answer) }
+        };
+        let result = kept.ask(0, dial, ask, |of| *of).await;
+        assert_eq!(next.get(), answers.len());
+        (result, dialled.get())
+    }
+
+    #[tokio::test]
+    async fn only_a_standby_is_asked_again_over_its_connection_and_a_broken_one_is_dialled_anew() {
+        use Answered::{Broke, Otherwise, StandsBy};
+        let kept = Kept::new(1);
+        assert_eq!(asked(&kept, &[Err(Broke)]).await, (Err(Broke), 1));
+        assert_eq!(asked(&kept, &[Err(StandsBy)]).await, (Err(StandsBy), 1));
+        assert_eq!(asked(&kept, &[Err(StandsBy)]).await, (Err(StandsBy), 0));
+        assert_eq!(asked(&kept, &[Err(Broke), Ok(())]).await, (Ok(7), 1));
+        assert_eq!(asked(&kept, &[Err(StandsBy)]).await, (Err(StandsBy), 1));
+        assert_eq!(asked(&kept, &[Err(Otherwise)]).await, (Err(Otherwise), 0));
+        assert_eq!(asked(&kept, &[Ok(())]).await, (Ok(7), 1));
     }
 
     #[test]

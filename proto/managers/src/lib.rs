@@ -22,5 +22,5 @@ pub mod sought;
 
 pub use find::{Finder, NotLeader, Patience};
 pub use highest::{Disbelieved, HighestTerm};
-pub use kept::Kept;
+pub use kept::{Answered, Kept};
 pub use search::{Refusal, Search};

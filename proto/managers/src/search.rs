@@ -1,7 +1,8 @@
 //! Which of several device managers is asked next, and when.
 //!
 //! All managers are asked, one after the other, without waiting for the answers of those before. The one
-//! that led last is first. A manager that does not lead is asked again after a pause.
+//! that led last is first. If it has closed its connections, it comes last: another one probably leads. A manager that does
+//! not lead is asked again after a pause.
 //!
 //! Pure: times are durations since any fixed moment, and the caller supplies chance. Invariants: a manager
 //! is not asked while its answer is awaited. Two managers are asked [`STAGGER`] apart at least, except after
@@ -70,6 +71,18 @@ impl Search {
         }
     }
 
+    /// The same search, for a caller whose connection to the manager that led has ended. The others are asked before it,
+    /// and one of them may name it all the same.
+    #[must_use]
+    pub fn after_loss_of(mut self, number: usize) -> Search {
+        if self.candidates.len() > 1
+            && let Some(of) = self.candidates.get_mut(number)
+        {
+            of.due = Some(FIRST);
+        }
+        self
+    }
+
     /// When the next manager is to be asked; `None` while all answers are awaited.
     #[must_use]
     pub fn next_at(&self) -> Option<Duration> {
@@ -110,7 +123,9 @@ impl Search {
             // Two managers may name each other. Others get their turns all the same.
             let soon = match of.last {
                 Some(Refusal::NotLeading(_)) => now + STAGGER,
-                _ => now,
+                Some(Refusal::Failed) => now,
+                // Before all that are due.
+                None => Duration::ZERO,
             };
             // While its answer is awaited, the leader is not asked again.
             of.due = of.due.map(|due| due.min(soon));
@@ -170,6 +185,21 @@ mod tests {
         assert_eq!(search.next(50 * MS), Some(0));
         assert_eq!(search.next(100 * MS), Some(2));
         assert_eq!(search.next_at(), None);
+    }
+
+    #[test]
+    fn a_manager_that_was_lost_is_asked_after_the_others_unless_one_names_it() {
+        let mut search = Search::new(3, None).after_loss_of(0);
+        assert_eq!(search.next(Duration::ZERO), Some(1));
+        assert_eq!(search.next(STAGGER), Some(2));
+        assert_eq!(search.next_at(), Some(FIRST));
+        assert_eq!(search.next(FIRST), Some(0));
+        let mut search = Search::new(3, None).after_loss_of(0);
+        assert_eq!(search.next(Duration::ZERO), Some(1));
+        search.refused(MS, 1, Refusal::NotLeading(Some(0)), 1.0);
+        assert_eq!(search.next(MS), Some(0));
+        let mut only = Search::new(1, None).after_loss_of(0);
+        assert_eq!(only.next(Duration::ZERO), Some(0));
     }
 
     #[test]

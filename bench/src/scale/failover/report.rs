@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::clients::Timed;
-use super::super::report::Times;
+use super::super::report::{Times, mebibytes};
 use super::{How, Options};
 use crate::experiment::seconds;
 use crate::figures::quantile;
@@ -61,6 +61,36 @@ struct Rated {
     seconds: u32,
     lease: Times,
     late: Times,
+    memory: Memory,
+}
+
+/// Peaks in bytes, up to the end of the requests at a rate.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Memory {
+    pub(super) leader: u64,
+    /// Of the standby that took most.
+    pub(super) standby: u64,
+    /// The largest database of a member of etcd, at the end.
+    pub(super) database: u64,
+}
+
+impl Rated {
+    /// The names, the figures and their marks, in bytes. A short run says nothing about the database.
+    fn memory(&self) -> Vec<(&'static str, u64, u64)> {
+        let Memory {
+            leader,
+            standby,
+            database,
+        } = self.memory;
+        let mut rows = vec![
+            ("memory of the leader: 300 MiB", leader, 300 << 20),
+            ("memory of a standby: 40 MiB", standby, 40 << 20),
+        ];
+        if self.seconds >= 600 && self.rate >= 1000 {
+            rows.push(("etcd's database: 256 MiB", database, 256 << 20));
+        }
+        rows
+    }
 }
 
 /// The whole report.
@@ -103,12 +133,18 @@ impl Report {
     }
 
     /// Adds the times of the requests at a rate.
-    pub(super) fn at_a_rate(&mut self, rate: u32, seconds: u32, timed: &Timed) -> io::Result<()> {
+    pub(super) fn at_a_rate(
+        &mut self,
+        (rate, seconds): (u32, u32),
+        timed: &Timed,
+        memory: Memory,
+    ) -> io::Result<()> {
         self.rated = Some(Rated {
             rate,
             seconds,
             lease: Times::of(&timed.leases),
             late: Times::of(&timed.late),
+            memory,
         });
         self.loads.push(load()?);
         Ok(())
@@ -138,7 +174,9 @@ impl Report {
         };
         let mut rows = self.rows().into_iter().filter(|(.., has_mark)| *has_mark);
         let nothing_lost = self.ended == 0 && self.uncaused == 0;
-        nothing_lost && rows.all(|(_, times, _)| is_in_time(&times))
+        let memory = self.rated.iter().flat_map(Rated::memory);
+        let is_small = memory.into_iter().all(|(_, bytes, mark)| bytes <= mark);
+        nothing_lost && is_small && rows.all(|(_, times, _)| is_in_time(&times))
     }
 
     fn write_changes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -202,6 +240,10 @@ impl fmt::Display for Report {
         ] {
             let verdict = if count == 0 { "met" } else { "**missed**" };
             writeln!(f, "| {name} | {count} | {verdict} |")?;
+        }
+        for (name, bytes, mark) in self.rated.iter().flat_map(Rated::memory) {
+            let verdict = if bytes <= mark { "met" } else { "**missed**" };
+            writeln!(f, "| {name} | {} | {verdict} |", mebibytes(bytes))?;
         }
         for reason in &self.reasons {
             writeln!(f, "a holder was told: {reason}")?;

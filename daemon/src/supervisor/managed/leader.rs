@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use causeway_managers::probe;
-use causeway_managers::{Disbelieved, Finder, Kept, NotLeader, Patience, Refusal};
+use causeway_managers::{Answered, Disbelieved, Finder, Kept, NotLeader, Patience, Refusal};
 use causeway_proto::manager::GetManagerRequest;
 use causeway_proto::metadata;
 use parking_lot::Mutex;
@@ -99,13 +99,13 @@ struct Said {
 }
 
 impl<'a> Search<'a> {
-    /// Begins a search among these addresses, with the manager that led last. A manager that is found by its name may have
-    /// none yet.
+    /// Begins a search among these addresses, after the loss of the manager that led, if one did. A manager that is found
+    /// by its name may have no address yet.
     pub(super) fn new(
         managed: &'a Managed,
         processes: &'a Processes,
         addresses: Vec<ManagerAddress>,
-        leader: Option<usize>,
+        lost: Option<usize>,
     ) -> Search<'a> {
         let count = addresses.len();
         // A manager that was found may be elsewhere by now, so the search ends if nobody leads.
@@ -117,7 +117,7 @@ impl<'a> Search<'a> {
             managed,
             processes,
             addresses,
-            finder: Finder::new(count, leader.filter(|leader| *leader < count), patience),
+            finder: Finder::new(count, None, patience).after_loss_of(lost),
             said: Mutex::new((0..count).map(|_| None).collect()),
             outcomes: Mutex::new(vec![None; count]),
             kept: Kept::new(count),
@@ -240,29 +240,21 @@ async fn reach(
     number: usize,
     (outcomes, kept): (&Mutex<Vec<Option<Outcome>>>, &Kept<Channel>),
 ) -> Result<Channel, Parted> {
-    let settings = &managed.0.settings;
-    if let Some(channel) = kept.take(number, Instant::now()) {
-        match leads(managed, &channel, outcomes).await {
-            Ok(()) => return Ok(channel),
-            Err(Parted::NotLeading(status)) => {
-                kept.put(number, channel, Instant::now());
-                return Err(Parted::NotLeading(status));
-            }
-            // The connection broke: the manager may lead by now, and has closed those of its time as a standby.
-            Err(Parted::Refused(_)) => {}
-            // A silent manager would be silent over a new connection, too. The search learns of that without delay.
-            Err(parted) => return Err(parted),
-        }
-    }
-    let channel = dial::dial(&addresses[number], settings.tls.as_ref()).await?;
+    let tls = managed.0.settings.tls.as_ref();
+    let dial = || async { Ok::<_, Parted>(dial::dial(&addresses[number], tls).await?) };
     if addresses.len() == 1 && outcomes.lock()[number] != Some(Outcome::LeaderElsewhere) {
-        return Ok(channel);
+        return dial().await;
     }
-    let leads = leads(managed, &channel, outcomes).await;
-    if let Err(Parted::NotLeading(_)) = leads {
-        kept.put(number, channel.clone(), Instant::now());
-    }
-    leads.map(|()| channel)
+    let ask = |channel: Channel| async move {
+        let leads = leads(managed, &channel, outcomes).await;
+        (channel, leads)
+    };
+    let answered = |parted: &Parted| match parted {
+        Parted::NotLeading(_) => Answered::StandsBy,
+        Parted::Refused(_) => Answered::Broke,
+        _ => Answered::Otherwise,
+    };
+    kept.ask(number, dial, ask, answered).await
 }
 
 /// Asks a manager whether it leads. The question names this node if it misses the leader.

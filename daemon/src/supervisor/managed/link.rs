@@ -149,10 +149,10 @@ pub(in crate::supervisor) async fn join(
 ) {
     let mut addresses = managed.0.settings.addresses.clone();
     tell_reach(&description, &addresses);
-    let mut leader = None;
+    let mut lost = None;
     loop {
         // A search ends with a welcome, so its pauses begin anew when a connection that was welcomed breaks.
-        let mut search = leader::Search::new(&managed, &processes, addresses, leader);
+        let mut search = leader::Search::new(&managed, &processes, addresses, lost);
         let mut welcomed = false;
         while !welcomed {
             let (number, channel) = search.find().await;
@@ -167,7 +167,7 @@ pub(in crate::supervisor) async fn join(
             managed.0.state.lock().manager = None;
             managed.0.parted.notify_waiters();
             if welcomed {
-                leader = Some(number);
+                lost = Some(number);
                 tracing::warn!(
                     manager = %address,
                     error = %parted,

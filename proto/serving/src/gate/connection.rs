@@ -60,18 +60,32 @@ pub struct Connection {
 /// When a connection ends whoever its caller is.
 enum End {
     Never,
-    With(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// When nothing more is read or written, and then when the connection fails.
+    Due(Moment, Moment),
+    /// Nothing is read or written until then.
+    Silent(Moment),
     Over,
 }
 
+type Moment = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 impl End {
-    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        if let End::With(future) = self
-            && future.as_mut().poll(cx).is_ready()
+    /// Pending while the connection is silent.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let End::Due(end, _) = self
+            && end.as_mut().poll(cx).is_ready()
+            && let End::Due(_, closed) = std::mem::replace(self, End::Over)
         {
+            *self = End::Silent(closed);
+        }
+        if let End::Silent(closed) = self {
+            ready!(closed.as_mut().poll(cx));
             *self = End::Over;
         }
-        matches!(self, End::Over)
+        Poll::Ready(match self {
+            End::Over => Err(io::ErrorKind::ConnectionAborted.into()),
+            _ => Ok(()),
+        })
     }
 }
 
@@ -131,19 +145,27 @@ impl Connection {
         }
     }
 
-    /// Has the connection fail as soon as `end` is ready, which is polled before each read and write. Nothing is read or
-    /// written after that, not even what waited to be.
+    /// Ends the connection in two steps. Once `end` is ready, nothing is read or written, not even what waited to be.
+    /// The connection fails when `closed` is ready after that. Both are polled before each read and write.
     #[must_use]
-    pub fn until(self, end: impl Future<Output = ()> + Send + 'static) -> Connection {
-        let end = End::With(Box::pin(end));
+    pub fn until(
+        self,
+        end: impl Future<Output = ()> + Send + 'static,
+        closed: impl Future<Output = ()> + Send + 'static,
+    ) -> Connection {
+        let end = End::Due(Box::pin(end), Box::pin(closed));
         Connection { end, ..self }
     }
 
-    /// Called before every read and write: fails if the connection was displaced, or its deadline or its time is over.
+    /// Called before every read and write. Pending while nothing is read or written, until the end; see
+    /// [`Connection::until`].
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.end.poll_open(cx))?;
+        Poll::Ready(self.check(cx))
+    }
+
+    /// Fails if the connection was displaced, or its deadline is over.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if self.end.is_over(cx) {
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
         // Before writes too: HTTP/2 with answers left to send does not read from a peer that does not.
         if let Some(closing) = &mut self.closing
             && closing.until.as_mut().poll(cx).is_ready()
@@ -243,7 +265,7 @@ impl AsyncRead for Connection {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        this.check(cx)?;
+        ready!(this.poll_open(cx))?;
         if let Some(closing) = &mut this.closing {
             return closing.poll(&mut this.port, cx);
         }
@@ -272,7 +294,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
+        ready!(self.poll_open(cx))?;
         Pin::new(&mut self.port).poll_write(cx, bytes)
     }
 
@@ -281,7 +303,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
+        ready!(self.poll_open(cx))?;
         Pin::new(&mut self.port).poll_write_vectored(cx, parts)
     }
 
@@ -290,13 +312,13 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(cx)?;
+        ready!(self.poll_open(cx))?;
         Pin::new(&mut self.port).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // With TLS, this sends what is left.
-        self.check(cx)?;
+        ready!(self.poll_open(cx))?;
         Pin::new(&mut self.port).poll_shutdown(cx)
     }
 }
@@ -370,12 +392,23 @@ mod tests {
         let (mut caller, connection) = opened(b"", Duration::from_secs(3600)).await;
         connection.peer.standing.let_in().unwrap();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let mut connection = connection.until(async move { drop(ended.await) });
+        let (close, closed) = tokio::sync::oneshot::channel::<()>();
+        let mut connection =
+            connection.until(async { drop(ended.await) }, async { drop(closed.await) });
         caller.write_all(b"word").await.unwrap();
         let mut word = [0; 4];
         connection.read_exact(&mut word).await.unwrap();
         caller.write_all(b"more").await.unwrap();
         drop(end);
+        let at_once = Duration::from_millis(20);
+        let read = tokio::time::timeout(at_once, connection.read_exact(&mut word)).await;
+        assert!(read.is_err(), "{read:?}");
+        let written = tokio::time::timeout(at_once, connection.write_all(&word)).await;
+        assert!(written.is_err(), "{written:?}");
+        // The caller sees nothing of the end yet.
+        let heard = tokio::time::timeout(at_once, caller.read(&mut word)).await;
+        assert!(heard.is_err(), "{heard:?}");
+        drop(close);
         for _ in 0..2 {
             let over = connection.read_exact(&mut word).await.unwrap_err();
             assert_eq!(over.kind(), io::ErrorKind::ConnectionAborted);
