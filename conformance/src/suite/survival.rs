@@ -33,6 +33,11 @@ const MOST_FRUITLESS: u32 = 20;
 /// Time limit of a run. A fault may last 20 s, and several may follow each other.
 const RUN_WITHIN: Duration = Duration::from_secs(240);
 
+/// Time limit of the programs' own watchdogs, which end before [`RUN_WITHIN`] and say what was done.
+const WATCHED_FOR: Duration = Duration::from_secs(220);
+/// The mean time between faults for which the faults have their usual durations.
+const USUAL_MTBF: Duration = Duration::from_secs(2);
+
 /// How long sessions survive, for longer than faults that follow each other. If the network fails when a program ends,
 /// the node keeps its session for this time.
 const RESUME: Duration = Duration::from_secs(120);
@@ -293,6 +298,13 @@ impl Program {
     }
 }
 
+/// Returns how many times shorter faults last that follow each other after `mtbf`. With the usual durations, faults in
+/// quick succession would leave nearly no time with a connection: every fourth lasts for seconds.
+fn shortened(mtbf: Duration) -> u64 {
+    let times = USUAL_MTBF.as_millis() / mtbf.as_millis().max(1);
+    u64::try_from(times).unwrap_or(u64::MAX).clamp(1, 10)
+}
+
 /// The workers of a daemon.
 fn workers_of(daemon: Pid) -> Vec<Process> {
     let mut workers = children_of(daemon);
@@ -314,7 +326,10 @@ fn survive(
     killed: bool,
 ) -> Result<Verdict, SetupError> {
     let settings = sides.survival;
-    let faster = if settings.tenth { 10 } else { 1 };
+    let faster = match settings.tenth {
+        true => 10,
+        false => shortened(settings.mtbf),
+    };
     let directory = sides.fresh_directory()?;
     let file = directory.join("daemon.toml");
     let (interval, limit) = (500 / faster, 4000 / faster);
@@ -548,6 +563,7 @@ impl Trial<'_> {
             .env("XDG_DATA_HOME", self.home.display().to_string())
             .env("FAKE_OPENCL_CONFIG", format!("devices = {devices}; {FAKE}"))
             .env(sides::RESUME, format!("{}s", self.resume.as_secs()))
+            .env("CONFORMANCE_WATCHDOG", WATCHED_FOR.as_secs().to_string())
             .env("CAUSEWAY_REEXECUTE", if self.killed { "1" } else { "0" })
             .limit(RUN_WITHIN);
         let sides = self.sides;
@@ -568,12 +584,7 @@ impl Trial<'_> {
             finished
         })?;
         if !finished.succeeded() {
-            let said = finished.stdout.lines().last().unwrap_or_default();
-            return Ok(Err(format!(
-                "{}\n{said}\n{}",
-                finished.exit,
-                finished.tail()
-            )));
+            return Ok(Err(finished.failure()));
         }
         if side == Side::Causeway {
             self.survived += made::count(&finished);
@@ -644,4 +655,15 @@ impl Trial<'_> {
 fn open_descriptors(process: Pid) -> usize {
     let folder = format!("/proc/{}/fd", process.as_raw_pid());
     fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_in_quick_succession_last_shorter() {
+        let of = |millis| shortened(Duration::from_millis(millis));
+        assert_eq!([60_000, 2000, 500, 250, 1].map(of), [1, 1, 4, 8, 10]);
+    }
 }

@@ -1,7 +1,7 @@
 //! The end of the daemon. It drains, then ends all its processes, and finally reports the end to its device
 //! manager.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_serving::notify;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,6 +23,11 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 const STORE_WITHIN: Duration = Duration::from_secs(1);
 /// Time for the kernel to end killed workers.
 const DIE_WITHIN: Duration = Duration::from_secs(2);
+/// How often the daemon looks whether it waits for clients that are away.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What the service manager is asked for while the daemon waits for such clients, and how often. Longer than what follows.
+const NEEDS: &str = "EXTEND_TIMEOUT_USEC=30000000";
+const NEEDS_EVERY: Duration = Duration::from_secs(5);
 
 /// Signals that end the daemon. They are registered before anything else starts, so that none is missed.
 pub(super) struct Signals {
@@ -103,7 +108,7 @@ impl Signals {
                 () = workers.all_away_for(AWAY_WITHIN) => Drained::Away,
             }
         };
-        let drained = drained(parks, gone, limit, self.next()).await;
+        let drained = drained(parks, gone, late(limit, workers), self.next()).await;
         let sessions = workers.counts().sessions;
         match drained {
             Drained::Gone => {}
@@ -154,12 +159,57 @@ enum Drained {
     Told(&'static str),
 }
 
-/// Parks the sessions, and waits until they are gone. Neither the limit nor a signal waits for the parking, which waits for
-/// a disk.
+/// The time for draining. It does not run while the client of a session that is being parked is away and may come back:
+/// nothing can be parked without the client. Pure: the caller has the clock. Invariant: all waiting for clients together
+/// takes no longer than the longest time for which one of them may be away.
+struct DrainTime {
+    left: Duration,
+    waited: Duration,
+}
+
+impl DrainTime {
+    fn new(limit: Duration) -> DrainTime {
+        DrainTime {
+            left: limit,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Counts time that has `passed`. `awaited`: of the sessions that are being parked, whether one is waited for, and the
+    /// longest time for which one may be away. Returns whether the time ran, and not the wait for clients.
+    fn count(&mut self, passed: Duration, (is_awaited, longest): (bool, Duration)) -> bool {
+        let runs = !is_awaited || self.waited >= longest;
+        match runs {
+            true => self.left = self.left.saturating_sub(passed),
+            false => self.waited += passed,
+        }
+        runs
+    }
+}
+
+/// Resolves when the time for draining is over.
+async fn late(limit: Duration, workers: &Workers) {
+    let (mut time, mut last) = (DrainTime::new(limit), Instant::now());
+    let mut asked: Option<Instant> = None;
+    while !time.left.is_zero() {
+        tokio::time::sleep(LOOK_EVERY.min(time.left)).await;
+        let now = Instant::now();
+        let runs = time.count(now - last, workers.awaited(now));
+        last = now;
+        let is_due = asked.is_none_or(|asked| now - asked >= NEEDS_EVERY);
+        if !runs && is_due {
+            asked = Some(now);
+            notify(NEEDS);
+        }
+    }
+}
+
+/// Parks the sessions, and waits until they are gone. Neither the time for draining nor a signal waits for the parking,
+/// which waits for a disk.
 async fn drained(
     parks: impl Future<Output = ()>,
     gone: impl Future<Output = Drained>,
-    limit: Duration,
+    late: impl Future<Output = ()>,
     told: impl Future<Output = &'static str>,
 ) -> Drained {
     let drained = async {
@@ -168,7 +218,7 @@ async fn drained(
     };
     tokio::select! {
         drained = drained => drained,
-        () = tokio::time::sleep(limit) => Drained::Late,
+        () = late => Drained::Late,
         name = told => Drained::Told(name),
     }
 }
@@ -208,13 +258,27 @@ mod tests {
     // A parking that never ends stands for a disk that hangs.
     #[tokio::test]
     async fn a_disk_that_hangs_does_not_keep_the_daemon() {
-        let short = Duration::from_millis(1);
-        let late = drained(pending(), pending(), short, pending()).await;
+        let late = drained(pending(), pending(), ready(()), pending()).await;
         assert_eq!(late, Drained::Late);
-        let told = drained(pending(), pending(), Duration::MAX, ready("SIGINT")).await;
+        let told = drained(pending(), pending(), pending(), ready("SIGINT")).await;
         assert_eq!(told, Drained::Told("SIGINT"));
         let parks = async { tokio::task::yield_now().await };
-        let gone = drained(parks, ready(Drained::Gone), Duration::MAX, pending()).await;
+        let gone = drained(parks, ready(Drained::Gone), pending(), pending()).await;
         assert_eq!(gone, Drained::Gone);
+    }
+
+    #[test]
+    fn the_time_for_draining_stands_while_a_client_may_come_back_and_not_for_longer() {
+        let seconds = Duration::from_secs;
+        let (here, away) = ((false, seconds(60)), (true, seconds(60)));
+        let mut time = DrainTime::new(seconds(30));
+        assert!(time.count(seconds(10), here));
+        assert!(!time.count(seconds(40), away));
+        assert_eq!(time.left, seconds(20));
+        // Another break. All of them together have as much time as one may take.
+        assert!(time.count(seconds(5), here));
+        assert!(!time.count(seconds(20), away));
+        assert!(time.count(seconds(20), away));
+        assert_eq!(time.left, Duration::ZERO);
     }
 }

@@ -66,8 +66,11 @@ impl Parked {
     // Returns what the next daemon has to know of a session that is parked, or that this daemon has ended.
     pub(super) fn ticket(&self, id: SessionId, served: &Served, reason: &str) -> Option<Ticket> {
         let restores = served.worker.parked();
-        let is_ended = served.worker.was_asked() != Asked::Nothing && !served.restart.is_zero();
-        if restores.is_none() && !is_ended {
+        let worker = &served.worker;
+        // A client that has not come back in time may ask the next daemon.
+        let is_late = || worker.is_parking() && worker.away_since().is_some();
+        let is_ended = worker.was_asked() != Asked::Nothing || is_late();
+        if restores.is_none() && (!is_ended || served.restart.is_zero()) {
             return None;
         }
         let mut assignment = self.template.clone()?;
@@ -180,6 +183,24 @@ impl Workers {
         if let Err(error) = asking.await {
             tracing::error!(%error, "the sessions cannot be parked");
         }
+    }
+
+    /// Returns whether the client of a session that is being parked is away and may come back, and the longest time for
+    /// which the client of such a session may be away.
+    pub(in super::super) fn awaited(&self, now: Instant) -> (bool, Duration) {
+        let state = self.0.state.lock();
+        // Sessions of leases are parked for a move only.
+        let is_its = |of: &&Served| of.worker.is_parking() && !of.restart.is_zero();
+        let parking = || state.sessions.values().filter(is_its);
+        let may_come_back = |of: &Served| {
+            let since = of.worker.away_since();
+            since.is_some_and(|since| now.saturating_duration_since(since) < of.away.resume)
+        };
+        let longest = parking().map(|of| of.away.resume).max();
+        (
+            parking().any(may_come_back),
+            longest.unwrap_or(Duration::ZERO),
+        )
     }
 
     /// Writes the sessions that were parked for the next daemon.
