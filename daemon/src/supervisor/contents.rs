@@ -10,11 +10,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Bytes that are read or written at once.
+/// Bytes that are written at once.
 const BATCH: usize = 1 << 20;
 
 /// Does work that may wait for a disk, on another thread.
@@ -56,26 +55,8 @@ impl Contents {
         self.descriptor()
     }
 
-    /// Reads what is there from a position on, some of it if that is much. Empty at the end of the file.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub(super) async fn read_from(&self, at: u64) -> io::Result<Bytes> {
-        let contents = self.clone();
-        let read = move || {
-            let length = contents.file()?.metadata()?.len();
-            let there = usize::try_from(length.saturating_sub(at)).unwrap_or(usize::MAX);
-            match there {
-                0 => Ok(Bytes::new()),
-                there => Ok(contents.read_at(at, there.min(BATCH))?.into()),
-            }
-        };
-        let read = tokio::task::spawn_blocking(read).await;
-        read.map_err(io::Error::other)?
-    }
-
     /// Reads up to `most` bytes at a position. Returns fewer only at the end of the file.
-    fn read_at(&self, at: u64, most: usize) -> io::Result<Vec<u8>> {
+    pub(super) fn read_at(&self, at: u64, most: usize) -> io::Result<Vec<u8>> {
         let (file, mut bytes, mut done) = (self.file()?, vec![0; most], 0);
         while done < most {
             match file.read_at(&mut bytes[done..], at + done as u64) {

@@ -50,7 +50,7 @@ use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
 use away::describe_end;
 pub(super) use away::{AWAY_LONG, ClientProcess, Neighbor};
 use moving::Moving;
-pub(super) use moving::{Arrived, ContentsFiles, Departing, Progress, ProgressOfAll};
+pub(super) use moving::{Arrived, ContentsFiles, Departing, Progress};
 use parking::Parked;
 pub(super) use reexecution::Checkpoint;
 pub(super) use reopening::Reopened;

@@ -530,30 +530,6 @@ fn a_move_that_is_called_off_ends_its_call_while_another_session_is_waited_for()
 }
 
 #[test]
-fn a_parked_session_is_sent_while_another_session_is_waited_for() {
-    let mut scene = Scene::new();
-    let daemon = &scene.cluster.daemon;
-    let mut others: Vec<Resuming> = (2..6)
-        .map(|pid| {
-            let opened =
-                Resuming::open_leased(daemon, process(pid), LONG, false, &scene.credential);
-            opened.unwrap()
-        })
-        .collect();
-    let target = Target::start_beginning(Begins::AtOnce, false);
-    scene.moves_to(&target, 21);
-    for other in &mut others {
-        hear_parking(other, Parking::Stand);
-    }
-    park(&mut scene.session);
-    // The other clients do not stand.
-    target.has_some();
-    scene.stays();
-    scene.sees_not_taken(21);
-    scene.goes_on();
-}
-
-#[test]
 fn a_session_that_is_parked_after_its_move_was_called_off_goes_on() {
     let mut scene = Scene::new();
     let target = Target::start(true);

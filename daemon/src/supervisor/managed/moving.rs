@@ -12,7 +12,7 @@
 //! grant of either node afterwards. Contents leave while the worker writes them.
 //!
 //! Invariants: a session's contents are released here only when the manager withdraws the lease. One move of a lease is
-//! under way at a time. Nothing is sent for a move that has ended.
+//! under way at a time. No thread sends for a move that has ended.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use causeway_proto::manager::{Move, MoveEnded, NodeShare, from_node};
 use causeway_proto::request::answer_of;
 use causeway_proto::request::property::GLOBAL_MEM_SIZE;
 use causeway_proto::version::{self, WireVersion};
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -40,7 +40,7 @@ use super::super::contents::{Contents, Writer};
 use super::super::exclusive::Claim;
 use super::super::inventory::Known;
 use super::super::parked::Ticket;
-use super::super::workers::{Arrived, ContentsFiles, Departing, Progress, ProgressOfAll};
+use super::super::workers::{Arrived, ContentsFiles, Departing, Progress};
 use super::name::{DeviceAt, Epoch, LeaseId};
 use super::{Managed, Opened, Place, dial};
 use crate::config::ManagerAddress;
@@ -54,8 +54,8 @@ const QUEUED: usize = 32;
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// A session that is not parked in time is the reason for which a move fails, not the other node.
 const BEHIND: Duration = Duration::from_millis(100);
-/// How often the contents of a session that is being parked are looked at: while they grow, and at least.
-const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+/// How often the contents of a session that is being parked are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A sender that waits for a session says so this often.
 const STILL_WAITS: Duration = Duration::from_secs(5);
 /// Longest time without any part of a session.
@@ -244,14 +244,11 @@ impl Managed {
         let (workers, epoch) = (&self.0.workers, Epoch(order.epoch));
         let leaving = workers.begin_to_park(lease, epoch).await;
         let mut leaving = leaving.map_err(NotMoved::stays)?;
-        let departing = Queue {
-            sessions: std::mem::take(&mut leaving.sessions),
-            progress: leaving.progress(),
-        };
-        tokio::select! {
-            why = workers.follow(&leaving, until.into_std()) => Err(NotMoved::stays(why)),
-            sent = self.send(&target, order.credential, departing, until) => sent,
-        }
+        let departing = std::mem::take(&mut leaving.sessions);
+        let parked = workers.wait_until_parked(&leaving, until.into_std());
+        let parked = async { parked.await.map_err(NotMoved::stays) };
+        let sent = self.send(&target, order.credential, departing, until);
+        tokio::try_join!(parked, sent).map(drop)
     }
 
     // Sends the sessions to another node, from when the first of them is being written.
@@ -259,19 +256,22 @@ impl Managed {
         &self,
         target: &NodeShare,
         credential: Bytes,
-        departing: Queue,
+        departing: Vec<Departing>,
         until: Instant,
     ) -> Result<(), NotMoved> {
         let (queue, mut sent) = mpsc::channel(QUEUED);
+        // Once the other node has begun to answer, the call would not end with its future.
+        let (call, _goes_on) = oneshot::channel();
+        let parts = Parts { queue, call };
         let taking = Taking {
             wire_version: WireVersion::CURRENT.number().into(),
             credential,
-            sessions: u32::try_from(departing.sessions.len()).unwrap_or(u32::MAX),
+            sessions: u32::try_from(departing.len()).unwrap_or(u32::MAX),
         };
-        // Once the other node has begun to answer, the call would not end with its future. It does when the reader is
-        // dropped, because its stream ends then.
-        let mut reading = JoinSet::new();
-        reading.spawn(read(Parts(queue), taking, departing));
+        let workers = self.0.workers.clone();
+        let progress = move |id| workers.progress(id);
+        let reading =
+            tokio::task::spawn_blocking(move || read(&parts, taking, departing, progress));
         let Some(first) = sent.recv().await else {
             let read = read_by(reading).await;
             return Err(NotMoved::not_read(&read.err().unwrap_or_else(ended_early)));
@@ -476,11 +476,11 @@ async fn next(parts: &mut Streaming<SessionPart>) -> Result<Option<Part>, Status
     }
 }
 
-// Has another node take the sessions, which a task reads.
+// Has another node take the sessions, which a thread reads.
 async fn take<Stream>(
     client: &mut NodeClient<tonic::transport::Channel>,
     request: tonic::Request<Stream>,
-    reading: JoinSet<std::io::Result<()>>,
+    reading: JoinHandle<std::io::Result<()>>,
 ) -> Result<(), Failed>
 where
     Stream: tokio_stream::Stream<Item = SessionPart> + Send + 'static,
@@ -503,10 +503,8 @@ where
     Ok(())
 }
 
-async fn read_by(mut task: JoinSet<std::io::Result<()>>) -> std::io::Result<()> {
-    let read = task.join_next().await;
-    read.unwrap_or_else(|| Ok(Err(ended_early())))
-        .map_err(std::io::Error::other)?
+async fn read_by(thread: JoinHandle<std::io::Result<()>>) -> std::io::Result<()> {
+    thread.await.map_err(std::io::Error::other)?
 }
 
 fn ended_early() -> std::io::Error {
@@ -514,133 +512,64 @@ fn ended_early() -> std::io::Error {
 }
 
 /// Where the parts of a call go.
-struct Parts(mpsc::Sender<SessionPart>);
+struct Parts {
+    queue: mpsc::Sender<SessionPart>,
+    /// Closed when nobody waits for the call any more.
+    call: oneshot::Sender<()>,
+}
 
 impl Parts {
-    /// Whether the call has ended. Its answer says why.
+    /// Whether the call has ended. Its answer says why, if anybody waits for it.
     fn are_over(&self) -> bool {
-        self.0.is_closed()
+        self.queue.is_closed() || self.call.is_closed()
     }
 
-    async fn push(&self, part: Part) {
-        // A call that has ended is noticed at the next look.
-        let _ = self.0.send(SessionPart { part: Some(part) }).await;
+    fn push(&self, part: Part) {
+        if !self.are_over() {
+            let _ = self.queue.blocking_send(SessionPart { part: Some(part) });
+        }
     }
 }
 
-/// The sessions of a lease that were not sent, and how far they are.
-struct Queue {
-    sessions: Vec<Departing>,
-    progress: watch::Receiver<ProgressOfAll>,
-}
-
-impl Queue {
-    fn progress(&mut self, id: SessionId) -> Progress {
-        let all = self.progress.borrow_and_update();
-        all.get(&id).cloned().unwrap_or(Progress::Stays)
-    }
-
-    /// Takes the session that is sent next: one that need not be waited for, else one that has contents. `None`: all must
-    /// be waited for.
-    async fn take(&mut self) -> std::io::Result<Option<Departing>> {
-        let is_open = |of: &Departing, all: &ProgressOfAll| {
-            let progress = all.get(&of.id);
-            progress.is_some_and(Progress::is_open)
-        };
-        let ready = {
-            let all = self.progress.borrow_and_update();
-            self.sessions.iter().position(|of| !is_open(of, &all))
-        };
-        if let Some(ready) = ready {
-            return Ok(Some(self.sessions.swap_remove(ready)));
-        }
-        for at in 0..self.sessions.len() {
-            if !self.sessions[at].contents.read_from(0).await?.is_empty() {
-                return Ok(Some(self.sessions.swap_remove(at)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Waits until the progress of a session changes, for a while at most. Returns false if nobody tells it any more.
-    async fn changes(&mut self, within: Duration) -> bool {
-        let changed = tokio::time::timeout(within, self.progress.changed()).await;
-        !matches!(changed, Ok(Err(_)))
-    }
-}
-
-/// The pauses of a reader that waits for contents.
-struct Pauses {
-    next: Duration,
-    /// When something was sent.
-    sent: Instant,
-}
-
-impl Pauses {
-    fn new() -> Pauses {
-        Pauses {
-            next: LOOK_EVERY.0,
-            sent: Instant::now(),
+// Sends all parts, or ends early with the call. The files are read on a thread that may wait for a disk.
+fn read(
+    parts: &Parts,
+    taking: Taking,
+    departing: Vec<Departing>,
+    progress: impl Fn(SessionId) -> Progress,
+) -> std::io::Result<()> {
+    if let Some(Departing { id, contents }) = departing.first() {
+        while !parts.are_over()
+            && matches!(progress(*id), Progress::Parks)
+            && contents.read_at(0, 1)?.is_empty()
+        {
+            std::thread::sleep(LOOK_EVERY);
         }
     }
-
-    /// Waits before the next look. `grew`: the last one found something. The other node hears now and then that it has to
-    /// wait. Returns false if nothing comes any more.
-    async fn pause(&mut self, grew: bool, parts: &Parts, queue: &mut Queue) -> bool {
-        if grew {
-            *self = Pauses::new();
-        } else if self.sent.elapsed() >= STILL_WAITS {
-            parts.push(Part::Contents(Bytes::new())).await;
-            self.sent = Instant::now();
+    parts.push(Part::Taking(taking));
+    for departing in departing {
+        if !read_session(parts, &departing, || progress(departing.id))? {
+            break;
         }
-        let pause = self.next;
-        self.next = (pause * 2).min(LOOK_EVERY.1);
-        queue.changes(pause).await
-    }
-}
-
-// Sends all parts, or ends early with the call.
-async fn read(parts: Parts, taking: Taking, mut queue: Queue) -> std::io::Result<()> {
-    let (mut taking, mut pauses) = (Some(taking), Pauses::new());
-    while !queue.sessions.is_empty() {
-        let Some(departing) = queue.take().await? else {
-            // Before the first part, there is no call that could wait too long.
-            if taking.is_some() {
-                pauses.sent = Instant::now();
-            }
-            if parts.are_over() || !pauses.pause(false, &parts, &mut queue).await {
-                return Ok(());
-            }
-            continue;
-        };
-        if let Some(taking) = taking.take() {
-            parts.push(Part::Taking(taking)).await;
-        }
-        if !read_session(&parts, &departing, &mut queue).await? {
-            return Ok(());
-        }
-        pauses = Pauses::new();
-    }
-    if let Some(taking) = taking {
-        parts.push(Part::Taking(taking)).await;
     }
     Ok(())
 }
 
 // Sends a session as far as it is written, until it is whole. Returns whether the next one follows.
-async fn read_session(
+fn read_session(
     parts: &Parts,
     Departing { id, contents }: &Departing,
-    queue: &mut Queue,
+    progress: impl Fn() -> Progress,
 ) -> std::io::Result<bool> {
     // The other node prepares for the session, or refuses it.
-    parts.push(Part::Contents(Bytes::new())).await;
-    let (mut at, mut pauses) = (0, Pauses::new());
+    parts.push(Part::Contents(Bytes::new()));
+    let (mut at, mut last) = (0, Instant::now());
     loop {
         // Asked before the contents are read: then they are whole when the session is parked.
-        let now = queue.progress(*id);
+        let now = progress();
         let before = at;
-        at = push_contents(parts, contents, at).await?;
+        at = push_contents(parts, contents, at)?;
+        // Looked at last: the session may be parked for a later move.
         if parts.are_over() {
             return Ok(false);
         }
@@ -648,33 +577,34 @@ async fn read_session(
             Progress::Parks => {}
             Progress::Parked(ticket) => {
                 tracing::debug!(session = ?id, bytes = at, "a session is sent to another node");
-                parts.push(Part::Ticket(ticket.to_bytes().into())).await;
+                parts.push(Part::Ticket(ticket.to_bytes().into()));
                 return Ok(true);
             }
             Progress::Over => {
-                parts.push(Part::Ended(true)).await;
+                parts.push(Part::Ended(true));
                 return Ok(true);
             }
             Progress::Stays => return Ok(false),
         }
-        if !pauses.pause(at > before, parts, queue).await {
-            return Ok(false);
+        if at > before {
+            last = Instant::now();
+        } else if last.elapsed() >= STILL_WAITS {
+            parts.push(Part::Contents(Bytes::new()));
+            last = Instant::now();
         }
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 
 // Sends the contents from a position on, as far as they are written. Returns the next position.
-async fn push_contents(parts: &Parts, contents: &Contents, mut at: u64) -> std::io::Result<u64> {
+fn push_contents(parts: &Parts, contents: &Contents, mut at: u64) -> std::io::Result<u64> {
     while !parts.are_over() {
-        let mut bytes = contents.read_from(at).await?;
-        if bytes.is_empty() {
+        let piece = contents.read_at(at, PIECE)?;
+        if piece.is_empty() {
             break;
         }
-        at += bytes.len() as u64;
-        while !bytes.is_empty() {
-            let piece = bytes.split_to(PIECE.min(bytes.len()));
-            parts.push(Part::Contents(piece)).await;
-        }
+        at += piece.len() as u64;
+        parts.push(Part::Contents(piece.into()));
     }
     Ok(at)
 }
@@ -702,72 +632,33 @@ mod tests {
     use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
     use std::io::Write;
 
-    fn file(bytes: &[u8]) -> Contents {
-        let mut file = std::fs::File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
-        file.write_all(bytes).unwrap();
-        Contents::from(file)
-    }
-
-    fn session(id: u8, contents: Contents) -> Departing {
-        Departing {
-            id: SessionId([id; 16]),
-            contents,
-        }
-    }
-
     // The worker that restores a session reads from the position that all descriptors of the file share.
-    #[tokio::test]
-    async fn sending_leaves_the_position_to_the_worker() {
+    #[test]
+    fn sending_leaves_the_position_to_the_worker() {
         const LENGTH: usize = 3 * PIECE + 5;
+        let mut file = std::fs::File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
         let bytes: Vec<u8> = (0..LENGTH).map(|at| (at / 7) as u8).collect();
-        let contents = file(&bytes);
+        file.write_all(&bytes).unwrap();
+        let contents = Contents::from(file);
         let worker = contents.at_the_start().unwrap();
         seek(&worker, SeekFrom::Start(7)).unwrap();
         let (queue, mut sent) = mpsc::channel(16);
-        let departing = session(1, contents);
-        let parked = Progress::Parked(Box::default());
-        let (_told, progress) = watch::channel([(departing.id, parked)].into());
-        let departing = Queue {
-            sessions: vec![departing],
-            progress,
-        };
-        read(Parts(queue), Taking::default(), departing)
-            .await
-            .unwrap();
+        let (call, _goes_on) = oneshot::channel();
+        let parts = Parts { queue, call };
+        let departing = vec![Departing {
+            id: SessionId([1; 16]),
+            contents,
+        }];
+        let parked = |_| Progress::Parked(Box::default());
+        read(&parts, Taking::default(), departing, parked).unwrap();
+        drop(parts);
         let mut arrived = Vec::new();
-        while let Some(part) = sent.recv().await {
+        while let Some(part) = sent.blocking_recv() {
             if let Some(Part::Contents(piece)) = part.part {
                 arrived.extend_from_slice(&piece);
             }
         }
         assert!(arrived == bytes);
         assert_eq!(seek(&worker, SeekFrom::Current(0)).unwrap(), 7);
-    }
-
-    #[tokio::test]
-    async fn a_session_that_is_parked_is_sent_while_another_one_is_waited_for() {
-        let sessions = [1, 2, 3].map(|id| session(id, file(&[])));
-        let ids = [0, 1, 2].map(|at: usize| sessions[at].id);
-        let all: ProgressOfAll = ids.map(|id| (id, Progress::Parks)).into();
-        let (told, progress) = watch::channel(all);
-        let (queue, mut sent) = mpsc::channel(16);
-        let departing = Queue {
-            sessions: sessions.into(),
-            progress,
-        };
-        let reading = tokio::spawn(read(Parts(queue), Taking::default(), departing));
-        let mut next = async || sent.recv().await.and_then(|of| of.part);
-        let ends = |at: usize, how| told.send_modify(|all| drop(all.insert(ids[at], how)));
-        ends(2, Progress::Over);
-        assert!(matches!(next().await, Some(Part::Taking(_))));
-        assert_eq!(next().await, Some(Part::Contents(Bytes::new())));
-        assert_eq!(next().await, Some(Part::Ended(true)));
-        for at in [1, 0] {
-            ends(at, Progress::Parked(Box::default()));
-            assert_eq!(next().await, Some(Part::Contents(Bytes::new())));
-            assert!(matches!(next().await, Some(Part::Ticket(_))));
-        }
-        reading.await.unwrap().unwrap();
-        assert_eq!(next().await, None);
     }
 }

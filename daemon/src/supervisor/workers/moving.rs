@@ -10,7 +10,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,6 @@ use causeway_proto::id::SessionId;
 use causeway_proto::preamble::{Introduction, Verdict};
 use rustix::fs::MemfdFlags;
 use subtle::ConstantTimeEq;
-use tokio::sync::watch;
 
 use super::super::contents::Contents;
 use super::super::managed::{Epoch, LeaseId, Opened as PlaceOpened, Place, PlaceNumber};
@@ -78,30 +76,9 @@ pub(in super::super) struct LeavingLease {
     /// The workers that park their sessions.
     workers: Vec<(SessionId, Arc<Worker>)>,
     pub(in super::super) sessions: Vec<Departing>,
-    progress: watch::Sender<ProgressOfAll>,
-}
-
-/// How far the sessions of a lease are that leave.
-pub(in super::super) type ProgressOfAll = HashMap<SessionId, Progress>;
-
-impl LeavingLease {
-    fn new(workers: Vec<(SessionId, Arc<Worker>)>, sessions: Vec<Departing>) -> LeavingLease {
-        let progress = sessions.iter().map(|of| (of.id, Progress::Parks)).collect();
-        LeavingLease {
-            workers,
-            sessions,
-            progress: watch::Sender::new(progress),
-        }
-    }
-
-    /// How far the sessions are, as long as they are [followed](Workers::follow).
-    pub(in super::super) fn progress(&self) -> watch::Receiver<ProgressOfAll> {
-        self.progress.subscribe()
-    }
 }
 
 /// How far a session is that leaves.
-#[derive(Clone)]
 pub(in super::super) enum Progress {
     /// Its worker writes its contents.
     Parks,
@@ -322,33 +299,58 @@ impl Workers {
         let asked = self.ask_to_park(&workers).await;
         asked.map_err(|error| format!("the contents of a session cannot be written: {error}"))?;
         let sessions = self.0.state.lock().moving.departing(lease, &workers);
-        Ok(LeavingLease::new(workers, sessions))
+        Ok(LeavingLease { workers, sessions })
     }
 
-    /// Tells how far the sessions of a lease are that leaves. Returns only if one cannot move, or is not parked `until` then:
-    /// the reason. May be dropped at any time.
-    pub(in super::super) async fn follow(&self, leaving: &LeavingLease, until: Instant) -> String {
+    /// Waits until all sessions of a lease are parked, until then at most. May be dropped at any time.
+    ///
+    /// # Errors
+    /// The reason why a session cannot move.
+    pub(in super::super) async fn wait_until_parked(
+        &self,
+        leaving: &LeavingLease,
+        until: Instant,
+    ) -> Result<(), String> {
         let workers = &leaving.workers;
         loop {
             let reaped = self.0.reaped.notified();
             {
                 let state = self.0.state.lock();
-                leaving.progress.send_if_modified(|all| state.look_at(all));
-            }
-            if !leaving.progress.borrow().values().any(Progress::is_open) {
-                // Each further step is told.
-                reaped.await;
-                continue;
+                if workers
+                    .iter()
+                    .all(|(id, _)| !state.sessions.contains_key(id))
+                {
+                    return Ok(());
+                }
             }
             // A session that ends by itself is reaped soon, and needs no move.
             let mut others = workers.iter().filter(|(_, of)| !of.is_parking());
             if let Some(why) = others.find_map(|(_, worker)| worker.not_parked()) {
-                return why.to_owned();
+                return Err(why.to_owned());
             }
             if Instant::now() >= until {
-                return "its commands have not ended in time, or its program was away".to_owned();
+                return Err(
+                    "its commands have not ended in time, or its program was away".to_owned(),
+                );
             }
             let _ = tokio::time::timeout(LOOK_EVERY, reaped).await;
+        }
+    }
+
+    /// Returns how far a session is that leaves.
+    pub(in super::super) fn progress(&self, id: SessionId) -> Progress {
+        let state = self.0.state.lock();
+        if let Some(of) = state.moving.parked.get(&id) {
+            return match of.stage {
+                Stage::Leaves(_) => Progress::Parked(Box::new(of.ticket.clone())),
+                _ => Progress::Stays,
+            };
+        }
+        let lease = |of: &Served| of.place.as_ref().map(Place::lease);
+        match state.sessions.get(&id).map(lease) {
+            Some(Some(lease)) if state.moving.leaves(lease) => Progress::Parks,
+            Some(_) => Progress::Stays,
+            None => Progress::Over,
         }
     }
 
@@ -578,46 +580,6 @@ impl Workers {
                 Err(Verdict::UnknownSession)
             }
         })
-    }
-}
-
-impl WorkersState {
-    /// Updates how far sessions are that leave. Returns whether that has changed.
-    fn look_at(&self, all: &mut ProgressOfAll) -> bool {
-        let mut has_changed = false;
-        for (id, before) in all {
-            if let Some(now) = self.progress_after(*id, before) {
-                *before = now;
-                has_changed = true;
-            }
-        }
-        has_changed
-    }
-
-    /// Returns how far a session is that leaves, if that is news.
-    fn progress_after(&self, id: SessionId, before: &Progress) -> Option<Progress> {
-        if let Some(of) = self.moving.parked.get(&id) {
-            return match (&of.stage, before) {
-                (Stage::Leaves(_), Progress::Parked(_)) => None,
-                (Stage::Leaves(_), _) => Some(Progress::Parked(Box::new(of.ticket.clone()))),
-                (_, Progress::Stays) => None,
-                _ => Some(Progress::Stays),
-            };
-        }
-        let lease = |of: &Served| of.place.as_ref().map(Place::lease);
-        let now = match self.sessions.get(&id).map(lease) {
-            Some(Some(lease)) if self.moving.leaves(lease) => Progress::Parks,
-            Some(_) => Progress::Stays,
-            None => Progress::Over,
-        };
-        (discriminant(&now) != discriminant(before)).then_some(now)
-    }
-}
-
-impl Progress {
-    /// Whether the session is being parked.
-    pub(in super::super) fn is_open(&self) -> bool {
-        matches!(self, Progress::Parks)
     }
 }
 
