@@ -25,9 +25,16 @@ const STORE_WITHIN: Duration = Duration::from_secs(1);
 const DIE_WITHIN: Duration = Duration::from_secs(2);
 /// How often the daemon looks whether it waits for clients that are away.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What the service manager is asked for while the daemon waits for such clients, and how often. Longer than what follows.
-const NEEDS: &str = "EXTEND_TIMEOUT_USEC=30000000";
+/// How often the service manager is asked for more time.
 const NEEDS_EVERY: Duration = Duration::from_secs(5);
+/// What the daemon needs after the time for draining: until the next question, and for the end. The last second is for
+/// a loaded machine.
+const NEEDS_BESIDE: Duration = NEEDS_EVERY
+    .saturating_add(LEAVE_WITHIN)
+    .saturating_add(DIE_WITHIN)
+    .saturating_add(STORE_WITHIN)
+    .saturating_add(HEARD_WITHIN)
+    .saturating_add(Duration::from_secs(1));
 
 /// Signals that end the daemon. They are registered before anything else starts, so that none is missed.
 pub(super) struct Signals {
@@ -161,10 +168,13 @@ enum Drained {
 
 /// The time for draining. It does not run while the client of a session that is being parked is away and may come back:
 /// nothing can be parked without the client. Pure: the caller has the clock. Invariant: all waiting for clients together
-/// takes no longer than the longest time for which one of them may be away.
+/// takes no longer than the longest time for which one of them may be away. The service manager is asked for more time from
+/// the first such wait on, to the end: each question replaces the answer before.
 struct DrainTime {
     left: Duration,
     waited: Duration,
+    /// The time since the service manager was asked for more; `None` before.
+    since_asked: Option<Duration>,
 }
 
 impl DrainTime {
@@ -172,34 +182,39 @@ impl DrainTime {
         DrainTime {
             left: limit,
             waited: Duration::ZERO,
+            since_asked: None,
         }
     }
 
     /// Counts time that has `passed`. `awaited`: of the sessions that are being parked, whether one is waited for, and the
-    /// longest time for which one may be away. Returns whether the time ran, and not the wait for clients.
-    fn count(&mut self, passed: Duration, (is_awaited, longest): (bool, Duration)) -> bool {
+    /// longest time for which one may be away. Returns the time to ask the service manager for, if that is due.
+    fn count(
+        &mut self,
+        passed: Duration,
+        (is_awaited, longest): (bool, Duration),
+    ) -> Option<Duration> {
         let runs = !is_awaited || self.waited >= longest;
         match runs {
             true => self.left = self.left.saturating_sub(passed),
             false => self.waited += passed,
         }
-        runs
+        let since = self.since_asked.map(|since| since + passed);
+        let is_due = since.map_or(!runs, |since| since >= NEEDS_EVERY);
+        self.since_asked = if is_due { Some(Duration::ZERO) } else { since };
+        is_due.then(|| self.left + NEEDS_BESIDE)
     }
 }
 
 /// Resolves when the time for draining is over.
 async fn late(limit: Duration, workers: &Workers) {
     let (mut time, mut last) = (DrainTime::new(limit), Instant::now());
-    let mut asked: Option<Instant> = None;
     while !time.left.is_zero() {
         tokio::time::sleep(LOOK_EVERY.min(time.left)).await;
         let now = Instant::now();
-        let runs = time.count(now - last, workers.awaited(now));
+        let needs = time.count(now - last, workers.awaited(now));
         last = now;
-        let is_due = asked.is_none_or(|asked| now - asked >= NEEDS_EVERY);
-        if !runs && is_due {
-            asked = Some(now);
-            notify(NEEDS);
+        if let Some(needs) = needs {
+            notify(&format!("EXTEND_TIMEOUT_USEC={}", needs.as_micros()));
         }
     }
 }
@@ -272,13 +287,40 @@ mod tests {
         let seconds = Duration::from_secs;
         let (here, away) = ((false, seconds(60)), (true, seconds(60)));
         let mut time = DrainTime::new(seconds(30));
-        assert!(time.count(seconds(10), here));
-        assert!(!time.count(seconds(40), away));
-        assert_eq!(time.left, seconds(20));
+        let mut left_after = |passed, awaited| {
+            time.count(seconds(passed), awaited);
+            time.left
+        };
+        assert_eq!(left_after(10, here), seconds(20));
+        assert_eq!(left_after(40, away), seconds(20));
         // Another break. All of them together have as much time as one may take.
-        assert!(time.count(seconds(5), here));
-        assert!(!time.count(seconds(20), away));
-        assert!(time.count(seconds(20), away));
-        assert_eq!(time.left, Duration::ZERO);
+        assert_eq!(left_after(5, here), seconds(15));
+        assert_eq!(left_after(20, away), seconds(15));
+        assert_eq!(left_after(20, away), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_service_manager_is_asked_for_time_until_the_end() {
+        let seconds = Duration::from_secs;
+        let (here, away) = ((false, seconds(60)), (true, seconds(60)));
+        let mut time = DrainTime::new(seconds(30));
+        // Without a wait, the service manager knows the time.
+        assert_eq!(time.count(seconds(10), here), None);
+        assert_eq!(
+            time.count(seconds(1), away),
+            Some(seconds(20) + NEEDS_BESIDE)
+        );
+        assert_eq!(time.count(seconds(4), away), None);
+        assert_eq!(
+            time.count(seconds(1), away),
+            Some(seconds(20) + NEEDS_BESIDE)
+        );
+        // The client is back, or has ended. The rest of the time and the end follow.
+        assert_eq!(time.count(seconds(4), here), None);
+        assert_eq!(
+            time.count(seconds(1), here),
+            Some(seconds(15) + NEEDS_BESIDE)
+        );
+        assert_eq!(time.count(seconds(15), here), Some(NEEDS_BESIDE));
     }
 }
