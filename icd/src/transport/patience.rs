@@ -38,7 +38,7 @@ pub(super) struct Patience {
     pause: Duration,
     // At the last break.
     positions: Option<Positions>,
-    // Whether the node has said that the session is parked.
+    // Whether the node has said at the last attempt that the session is parked.
     is_parked: bool,
 }
 
@@ -97,6 +97,11 @@ impl Patience {
         if taken >= PARKED_HOLD {
             self.pause = PAUSES.0;
         }
+    }
+
+    /// Handles an attempt that ended otherwise.
+    pub(super) fn is_not_parked(&mut self) {
+        self.is_parked = false;
     }
 
     /// How much time is used up.
@@ -171,6 +176,9 @@ mod tests {
         assert!(patience.attempt() < PARKED_HOLD);
         patience.is_parked(Duration::ZERO);
         assert!(patience.attempt() > PARKED_HOLD);
+        // The node has died meanwhile.
+        patience.is_not_parked();
+        assert!(patience.attempt() < PARKED_HOLD);
     }
 
     #[test]

@@ -199,8 +199,9 @@ impl Redialer {
                 },
             };
             patience.count(planned, taken);
-            if is_parked {
-                patience.is_parked(taken);
+            match is_parked {
+                true => patience.is_parked(taken),
+                false => patience.is_not_parked(),
             }
             // The session may be parked because its lease moves to another node.
             if let Some(node) = self.node.upgrade() {
