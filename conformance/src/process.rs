@@ -58,7 +58,7 @@ impl Finished {
         let failures = said.filter(|line| line.contains("FAILED")).take(LINES);
         let mut errors = self.stderr.lines().rev();
         let error = errors.find(|line| line.to_lowercase().contains("error"));
-        let last = self.stdout.lines().last();
+        let last = self.stdout.lines().rfind(|line| !line.trim().is_empty());
         let mut told = vec![exit.as_str()];
         for line in failures.chain(error).chain(last).chain(tail.lines()) {
             if !told.contains(&line) {
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_failures_report_has_the_failure_and_the_last_error_once() {
         let script = "echo 'FAILED: seed 7: it hangs'; seq 20; echo 'error: early' >&2; echo 'ERROR lost' >&2; \
-                      seq 30 40 >&2; exit 1";
+                      echo; seq 30 40 >&2; exit 1";
         let finished = run(&mut shell(script), Duration::from_secs(20)).unwrap();
         let expected = [
             "exit code 1",

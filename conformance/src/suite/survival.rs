@@ -20,6 +20,7 @@ use rustix::process::Pid;
 
 use super::faults::processes::{Process, children_of};
 use crate::case::{Case, Verdict, first_difference};
+use crate::options::Survival;
 use crate::places::fake_driver;
 use crate::programs::Programs;
 use crate::sides::{self, Launch, Side, Sides};
@@ -37,6 +38,8 @@ const RUN_WITHIN: Duration = Duration::from_secs(240);
 const WATCHED_FOR: Duration = Duration::from_secs(220);
 /// The mean time between faults for which the faults have their usual durations.
 const USUAL_MTBF: Duration = Duration::from_secs(2);
+/// How many times shorter than usual faults last under which kernels cannot be built for half a minute.
+const TOO_FAST: u64 = 8;
 
 /// How long sessions survive, for longer than faults that follow each other. If the network fails when a program ends,
 /// the node keeps its session for this time.
@@ -62,7 +65,7 @@ struct Program {
     file: &'static str,
     /// The Debian package that contains the program. Without it, the case is skipped.
     package: Option<&'static str>,
-    /// Whether the program is skipped if faults last a tenth, because its kernels take too long to build.
+    /// Whether the program is skipped if faults are [`TOO_FAST`], because its kernels take too long to build.
     slow: bool,
     arguments: &'static [&'static str],
     /// Arguments of the native run alone, or of the other run alone.
@@ -271,8 +274,8 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
             Some(_) => PathBuf::from(program.file),
             None => programs.path(program.file)?,
         };
-        if program.slow && sides.survival.tenth {
-            let reason = "its kernels take too long to build for --tenth";
+        if program.slow && faster(sides.survival) >= TOO_FAST {
+            let reason = "its kernels take too long to build for faults in such quick succession";
             cases.push(Case::skipped(name, reason));
             continue;
         }
@@ -295,6 +298,14 @@ impl Program {
     /// Whether the program's sessions can be parked: sessions with links never are.
     fn is_parked(&self) -> bool {
         self.fakes.is_none_or(|of| of == 1) && self.name != "command-buffers"
+    }
+}
+
+/// Returns how many times shorter than usual faults last.
+fn faster(settings: Survival) -> u64 {
+    match settings.tenth {
+        true => 10,
+        false => shortened(settings.mtbf),
     }
 }
 
@@ -326,10 +337,7 @@ fn survive(
     killed: bool,
 ) -> Result<Verdict, SetupError> {
     let settings = sides.survival;
-    let faster = match settings.tenth {
-        true => 10,
-        false => shortened(settings.mtbf),
-    };
+    let faster = faster(settings);
     let directory = sides.fresh_directory()?;
     let file = directory.join("daemon.toml");
     let (interval, limit) = (500 / faster, 4000 / faster);
@@ -664,6 +672,7 @@ mod tests {
     #[test]
     fn faults_in_quick_succession_last_shorter() {
         let of = |millis| shortened(Duration::from_millis(millis));
-        assert_eq!([60_000, 2000, 500, 250, 1].map(of), [1, 1, 4, 8, 10]);
+        let millis = [60_000, 2000, 1001, 1000, 500, 250, 1];
+        assert_eq!(millis.map(of), [1, 1, 1, 2, 4, 8, 10]);
     }
 }
