@@ -146,9 +146,17 @@ HELPER void *watch(void *unused)
     return unused;
 }
 
+/* Starts the watchdog. A suite that breaks connections sets more seconds, because pauses are no fault then. */
 HELPER void start_watchdog(void)
 {
     pthread_t thread;
+    const char *seconds = getenv("CONFORMANCE_WATCHDOG");
+    if (seconds != NULL) {
+        char *end;
+        watch_seconds = strtol(seconds, &end, 10);
+        if (*end != 0 || watch_seconds <= 0)
+            wrong("invalid CONFORMANCE_WATCHDOG `%s`; expected seconds, e.g. 60", seconds);
+    }
     if (pthread_create(&thread, NULL, watch, NULL) != 0)
         wrong("no thread for the watchdog");
     pthread_detach(thread);

@@ -19,8 +19,11 @@ use crate::process::exit_of;
 use crate::sides::STEADY;
 use crate::{SetupError, io_error};
 
-/// Time limit for the daemon to listen, or to end after a request. Longer than its `drain_limit`.
+/// Time limit for the daemon to listen.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for the daemon to end after a request: its `drain_limit`, and the longest `resume` of a program, which may be
+/// away while its session is to be parked.
+const ENDS_WITHIN: Duration = Duration::from_secs(180);
 
 /// The variable for the size of the daemon's build cache. The runner sets it to 0, so that every run
 /// builds, unless the runner's own environment sets it (with a directory, `CAUSEWAYD_BUILD_CACHE_DIR`).
@@ -308,7 +311,7 @@ pub(crate) fn stop(child: &mut Child) {
     let _ = kill_process(pid, Signal::TERM);
     let (ended, end) = mpsc::channel::<()>();
     let insistence = thread::spawn(move || {
-        if end.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if end.recv_timeout(ENDS_WITHIN) == Err(mpsc::RecvTimeoutError::Timeout) {
             eprintln!("conformance: causewayd did not end on SIGTERM; killed");
             let _ = kill_process(pid, Signal::KILL);
         }

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+/// Most lines of one kind in a failure's report.
+const LINES: usize = 5;
+
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -48,6 +51,23 @@ impl Finished {
         self.exit == Exit::Code(0)
     }
 
+    /// Describes a failure: how the process ended, the lines in which it says so, the last error, and the last lines.
+    pub(crate) fn failure(&self) -> String {
+        let (exit, tail) = (self.exit.to_string(), self.tail());
+        let said = self.stdout.lines().chain(self.stderr.lines());
+        let failures = said.filter(|line| line.contains("FAILED")).take(LINES);
+        let mut errors = self.stderr.lines().rev();
+        let error = errors.find(|line| line.to_lowercase().contains("error"));
+        let last = self.stdout.lines().rfind(|line| !line.trim().is_empty());
+        let mut told = vec![exit.as_str()];
+        for line in failures.chain(error).chain(last).chain(tail.lines()) {
+            if !told.contains(&line) {
+                told.push(line);
+            }
+        }
+        told.join("\n")
+    }
+
     /// Returns the last lines of the output for a failure's report, of stderr if there are any.
     pub(crate) fn tail(&self) -> String {
         let said = if self.stderr.trim().is_empty() {
@@ -59,7 +79,7 @@ impl Finished {
             .lines()
             .filter(|line| !line.trim().is_empty())
             .collect();
-        lines[lines.len().saturating_sub(5)..].join("\n")
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 }
 
@@ -154,6 +174,26 @@ mod tests {
             (finished.stdout.as_str(), finished.stderr.as_str()),
             ("out\n", "err\n")
         );
+    }
+
+    #[test]
+    fn a_failures_report_has_the_failure_and_the_last_error_once() {
+        let script = "echo 'FAILED: seed 7: it hangs'; seq 20; echo 'error: early' >&2; echo 'ERROR lost' >&2; \
+                      echo; seq 30 40 >&2; exit 1";
+        let finished = run(&mut shell(script), Duration::from_secs(20)).unwrap();
+        let expected = [
+            "exit code 1",
+            "FAILED: seed 7: it hangs",
+            "ERROR lost",
+            "20",
+        ];
+        let tail = (36..=40).map(|number| number.to_string());
+        let expected: Vec<String> = expected
+            .map(str::to_owned)
+            .into_iter()
+            .chain(tail)
+            .collect();
+        assert_eq!(finished.failure(), expected.join("\n"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Fixed limits of the wire protocol. They are checked before memory is allocated.
 
+use std::time::Duration;
+
 /// Maximum size of an encoded batch of commands or events, in bytes. A single larger message is refused.
 pub const MAX_BATCH: usize = 64 << 20;
 
@@ -29,6 +31,10 @@ pub const EAGER_BYTES: u64 = 4 << 20;
 
 /// Maximum number of bulk connections of one session.
 pub const MAX_BULK_CONNECTIONS: u32 = 8;
+
+/// Longest time for which a node keeps a connection waiting whose session is parked or changes its process, before the node
+/// refuses it. Attempts of clients take longer, or a client would not hear why it waits.
+pub const PARKED_HOLD: Duration = Duration::from_secs(1);
 
 /// Maximum number of links of one session at a time.
 pub const MAX_LINKS: usize = 1024;

@@ -20,6 +20,7 @@ use rustix::process::Pid;
 
 use super::faults::processes::{Process, children_of};
 use crate::case::{Case, Verdict, first_difference};
+use crate::options::Survival;
 use crate::places::fake_driver;
 use crate::programs::Programs;
 use crate::sides::{self, Launch, Side, Sides};
@@ -32,6 +33,13 @@ use schedule::{Kind, Schedule};
 const MOST_FRUITLESS: u32 = 20;
 /// Time limit of a run. A fault may last 20 s, and several may follow each other.
 const RUN_WITHIN: Duration = Duration::from_secs(240);
+
+/// Time limit of the programs' own watchdogs, which end before [`RUN_WITHIN`] and say what was done.
+const WATCHED_FOR: Duration = Duration::from_secs(220);
+/// The mean time between faults for which the faults have their usual durations.
+const USUAL_MTBF: Duration = Duration::from_secs(2);
+/// How many times shorter than usual faults last under which kernels cannot be built for half a minute.
+const TOO_FAST: u64 = 8;
 
 /// How long sessions survive, for longer than faults that follow each other. If the network fails when a program ends,
 /// the node keeps its session for this time.
@@ -57,7 +65,7 @@ struct Program {
     file: &'static str,
     /// The Debian package that contains the program. Without it, the case is skipped.
     package: Option<&'static str>,
-    /// Whether the program is skipped if faults last a tenth, because its kernels take too long to build.
+    /// Whether the program is skipped if faults are [`TOO_FAST`], because its kernels take too long to build.
     slow: bool,
     arguments: &'static [&'static str],
     /// Arguments of the native run alone, or of the other run alone.
@@ -266,8 +274,8 @@ pub(super) fn cases(programs: &Programs, sides: &Sides) -> Result<Vec<Case>, Set
             Some(_) => PathBuf::from(program.file),
             None => programs.path(program.file)?,
         };
-        if program.slow && sides.survival.tenth {
-            let reason = "its kernels take too long to build for --tenth";
+        if program.slow && faster(sides.survival) >= TOO_FAST {
+            let reason = "its kernels take too long to build for faults in such quick succession";
             cases.push(Case::skipped(name, reason));
             continue;
         }
@@ -293,6 +301,21 @@ impl Program {
     }
 }
 
+/// Returns how many times shorter than usual faults last.
+fn faster(settings: Survival) -> u64 {
+    match settings.tenth {
+        true => 10,
+        false => shortened(settings.mtbf),
+    }
+}
+
+/// Returns how many times shorter faults last that follow each other after `mtbf`. With the usual durations, faults in
+/// quick succession would leave nearly no time with a connection: every fourth lasts for seconds.
+fn shortened(mtbf: Duration) -> u64 {
+    let times = USUAL_MTBF.as_millis() / mtbf.as_millis().max(1);
+    u64::try_from(times).unwrap_or(u64::MAX).clamp(1, 10)
+}
+
 /// The workers of a daemon.
 fn workers_of(daemon: Pid) -> Vec<Process> {
     let mut workers = children_of(daemon);
@@ -314,7 +337,7 @@ fn survive(
     killed: bool,
 ) -> Result<Verdict, SetupError> {
     let settings = sides.survival;
-    let faster = if settings.tenth { 10 } else { 1 };
+    let faster = faster(settings);
     let directory = sides.fresh_directory()?;
     let file = directory.join("daemon.toml");
     let (interval, limit) = (500 / faster, 4000 / faster);
@@ -548,6 +571,7 @@ impl Trial<'_> {
             .env("XDG_DATA_HOME", self.home.display().to_string())
             .env("FAKE_OPENCL_CONFIG", format!("devices = {devices}; {FAKE}"))
             .env(sides::RESUME, format!("{}s", self.resume.as_secs()))
+            .env("CONFORMANCE_WATCHDOG", WATCHED_FOR.as_secs().to_string())
             .env("CAUSEWAY_REEXECUTE", if self.killed { "1" } else { "0" })
             .limit(RUN_WITHIN);
         let sides = self.sides;
@@ -568,12 +592,7 @@ impl Trial<'_> {
             finished
         })?;
         if !finished.succeeded() {
-            let said = finished.stdout.lines().last().unwrap_or_default();
-            return Ok(Err(format!(
-                "{}\n{said}\n{}",
-                finished.exit,
-                finished.tail()
-            )));
+            return Ok(Err(finished.failure()));
         }
         if side == Side::Causeway {
             self.survived += made::count(&finished);
@@ -644,4 +663,16 @@ impl Trial<'_> {
 fn open_descriptors(process: Pid) -> usize {
     let folder = format!("/proc/{}/fd", process.as_raw_pid());
     fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_in_quick_succession_last_shorter() {
+        let of = |millis| shortened(Duration::from_millis(millis));
+        let millis = [60_000, 2000, 1001, 1000, 500, 250, 1];
+        assert_eq!(millis.map(of), [1, 1, 1, 2, 4, 8, 10]);
+    }
 }

@@ -1,7 +1,7 @@
 //! The end of the daemon. It drains, then ends all its processes, and finally reports the end to its device
 //! manager.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_serving::notify;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,6 +23,18 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 const STORE_WITHIN: Duration = Duration::from_secs(1);
 /// Time for the kernel to end killed workers.
 const DIE_WITHIN: Duration = Duration::from_secs(2);
+/// How often the daemon looks whether it waits for clients that are away.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often the service manager is asked for more time.
+const NEEDS_EVERY: Duration = Duration::from_secs(5);
+/// What the daemon needs after the time for draining: until the next question, and for the end. The last second is for
+/// a loaded machine.
+const NEEDS_BESIDE: Duration = NEEDS_EVERY
+    .saturating_add(LEAVE_WITHIN)
+    .saturating_add(DIE_WITHIN)
+    .saturating_add(STORE_WITHIN)
+    .saturating_add(HEARD_WITHIN)
+    .saturating_add(Duration::from_secs(1));
 
 /// Signals that end the daemon. They are registered before anything else starts, so that none is missed.
 pub(super) struct Signals {
@@ -103,7 +115,7 @@ impl Signals {
                 () = workers.all_away_for(AWAY_WITHIN) => Drained::Away,
             }
         };
-        let drained = drained(parks, gone, limit, self.next()).await;
+        let drained = drained(parks, gone, late(limit, workers), self.next()).await;
         let sessions = workers.counts().sessions;
         match drained {
             Drained::Gone => {}
@@ -154,12 +166,65 @@ enum Drained {
     Told(&'static str),
 }
 
-/// Parks the sessions, and waits until they are gone. Neither the limit nor a signal waits for the parking, which waits for
-/// a disk.
+/// The time for draining. It does not run while the client of a session that is being parked is away and may come back:
+/// nothing can be parked without the client. Pure: the caller has the clock. Invariant: all waiting for clients together
+/// takes no longer than the longest time for which one of them may be away. The service manager is asked for more time from
+/// the first such wait on, to the end: each question replaces the answer before.
+struct DrainTime {
+    left: Duration,
+    waited: Duration,
+    /// The time since the service manager was asked for more; `None` before.
+    since_asked: Option<Duration>,
+}
+
+impl DrainTime {
+    fn new(limit: Duration) -> DrainTime {
+        DrainTime {
+            left: limit,
+            waited: Duration::ZERO,
+            since_asked: None,
+        }
+    }
+
+    /// Counts time that has `passed`. `awaited`: of the sessions that are being parked, whether one is waited for, and the
+    /// longest time for which one may be away. Returns the time to ask the service manager for, if that is due.
+    fn count(
+        &mut self,
+        passed: Duration,
+        (is_awaited, longest): (bool, Duration),
+    ) -> Option<Duration> {
+        let runs = !is_awaited || self.waited >= longest;
+        match runs {
+            true => self.left = self.left.saturating_sub(passed),
+            false => self.waited += passed,
+        }
+        let since = self.since_asked.map(|since| since + passed);
+        let is_due = since.map_or(!runs, |since| since >= NEEDS_EVERY);
+        self.since_asked = if is_due { Some(Duration::ZERO) } else { since };
+        is_due.then(|| self.left + NEEDS_BESIDE)
+    }
+}
+
+/// Resolves when the time for draining is over.
+async fn late(limit: Duration, workers: &Workers) {
+    let (mut time, mut last) = (DrainTime::new(limit), Instant::now());
+    while !time.left.is_zero() {
+        tokio::time::sleep(LOOK_EVERY.min(time.left)).await;
+        let now = Instant::now();
+        let needs = time.count(now - last, workers.awaited(now));
+        last = now;
+        if let Some(needs) = needs {
+            notify(&format!("EXTEND_TIMEOUT_USEC={}", needs.as_micros()));
+        }
+    }
+}
+
+/// Parks the sessions, and waits until they are gone. Neither the time for draining nor a signal waits for the parking,
+/// which waits for a disk.
 async fn drained(
     parks: impl Future<Output = ()>,
     gone: impl Future<Output = Drained>,
-    limit: Duration,
+    late: impl Future<Output = ()>,
     told: impl Future<Output = &'static str>,
 ) -> Drained {
     let drained = async {
@@ -168,7 +233,7 @@ async fn drained(
     };
     tokio::select! {
         drained = drained => drained,
-        () = tokio::time::sleep(limit) => Drained::Late,
+        () = late => Drained::Late,
         name = told => Drained::Told(name),
     }
 }
@@ -208,13 +273,54 @@ mod tests {
     // A parking that never ends stands for a disk that hangs.
     #[tokio::test]
     async fn a_disk_that_hangs_does_not_keep_the_daemon() {
-        let short = Duration::from_millis(1);
-        let late = drained(pending(), pending(), short, pending()).await;
+        let late = drained(pending(), pending(), ready(()), pending()).await;
         assert_eq!(late, Drained::Late);
-        let told = drained(pending(), pending(), Duration::MAX, ready("SIGINT")).await;
+        let told = drained(pending(), pending(), pending(), ready("SIGINT")).await;
         assert_eq!(told, Drained::Told("SIGINT"));
         let parks = async { tokio::task::yield_now().await };
-        let gone = drained(parks, ready(Drained::Gone), Duration::MAX, pending()).await;
+        let gone = drained(parks, ready(Drained::Gone), pending(), pending()).await;
         assert_eq!(gone, Drained::Gone);
+    }
+
+    #[test]
+    fn the_time_for_draining_stands_while_a_client_may_come_back_and_not_for_longer() {
+        let seconds = Duration::from_secs;
+        let (here, away) = ((false, seconds(60)), (true, seconds(60)));
+        let mut time = DrainTime::new(seconds(30));
+        let mut left_after = |passed, awaited| {
+            time.count(seconds(passed), awaited);
+            time.left
+        };
+        assert_eq!(left_after(10, here), seconds(20));
+        assert_eq!(left_after(40, away), seconds(20));
+        // Another break. All of them together have as much time as one may take.
+        assert_eq!(left_after(5, here), seconds(15));
+        assert_eq!(left_after(20, away), seconds(15));
+        assert_eq!(left_after(20, away), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_service_manager_is_asked_for_time_until_the_end() {
+        let seconds = Duration::from_secs;
+        let (here, away) = ((false, seconds(60)), (true, seconds(60)));
+        let mut time = DrainTime::new(seconds(30));
+        // Without a wait, the service manager knows the time.
+        assert_eq!(time.count(seconds(10), here), None);
+        assert_eq!(
+            time.count(seconds(1), away),
+            Some(seconds(20) + NEEDS_BESIDE)
+        );
+        assert_eq!(time.count(seconds(4), away), None);
+        assert_eq!(
+            time.count(seconds(1), away),
+            Some(seconds(20) + NEEDS_BESIDE)
+        );
+        // The client is back, or has ended. The rest of the time and the end follow.
+        assert_eq!(time.count(seconds(4), here), None);
+        assert_eq!(
+            time.count(seconds(1), here),
+            Some(seconds(15) + NEEDS_BESIDE)
+        );
+        assert_eq!(time.count(seconds(15), here), Some(NEEDS_BESIDE));
     }
 }

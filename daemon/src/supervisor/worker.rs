@@ -416,7 +416,7 @@ impl Worker {
     pub(super) fn not_parked(&self) -> Option<&str> {
         if self.is_parking() {
             return Some(match self.away_since() {
-                Some(_) => "its program was away and has not come back in time (`drain_limit`)",
+                Some(_) => "its program was away and has not come back in time (`resume`)",
                 None => {
                     "its commands have not ended, or its program has not received everything in time (`drain_limit`), for \
                      example because the program is suspended"

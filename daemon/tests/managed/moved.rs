@@ -9,6 +9,7 @@ use causeway_proto::command::Parking;
 use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
 use causeway_proto::control::session_part::Part;
 use causeway_proto::control::*;
+use causeway_proto::limits::PARKED_HOLD;
 use causeway_proto::manager::{
     Grant, Move, MoveEnded, NodeShare, Stay, Withdraw, from_node, to_node,
 };
@@ -27,8 +28,6 @@ use crate::support::{Cluster, DEVICES, cluster, reach};
 
 const LONG: (u32, u32) = (60_000, 600_000);
 const CONTENTS: &[u8; 64] = &[7; 64];
-/// For how long a node keeps a client waiting whose session leaves.
-const KEEPS_WAITING: Duration = Duration::from_secs(1);
 /// The leased device.
 const DEVICE: u32 = 1;
 
@@ -403,7 +402,7 @@ fn dial(session: &Resuming) -> Option<Verdict> {
     let begun = Instant::now();
     let refused = session.connect(Purpose::Heartbeat, 0).err();
     // A client that is refused pauses, so the node refuses no client at once.
-    assert!(refused.is_none() || begun.elapsed() >= KEEPS_WAITING);
+    assert!(refused.is_none() || begun.elapsed() >= PARKED_HOLD);
     refused
 }
 

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +14,7 @@ use prost::bytes::Bytes;
 
 use crate::common::parking::{come_back, contents, hear_parking, park, read, record_on, stands};
 use crate::common::resuming::Resuming;
-use crate::common::{Daemon, eventually};
+use crate::common::{Daemon, LIMIT, eventually};
 
 const FAKE: &str = "devices = 1";
 const LONG: (u32, u32) = (60_000, 600_000);
@@ -50,6 +51,19 @@ impl Node {
         Daemon::fake_at(listen, fake, &arguments)
     }
 
+    /// A daemon whose service manager hears at this socket.
+    fn notifying(&self, socket: &Path, drain_limit: &str) -> Daemon {
+        let file = self.folder.path().join("daemon.toml");
+        let arguments = [
+            "--config",
+            file.to_str().unwrap(),
+            "--drain-limit",
+            drain_limit,
+        ];
+        let environment = [("NOTIFY_SOCKET", socket.to_str().unwrap())];
+        Daemon::fake_with(FAKE, &arguments, &environment)
+    }
+
     /// The files of sessions, by their kinds.
     fn files(&self) -> Vec<(String, PathBuf)> {
         let entries = fs::read_dir(self.folder.path().join("parked")).unwrap();
@@ -79,7 +93,12 @@ impl Node {
 
     /// A session with a context, a queue and a buffer, after its first commands.
     fn session(&self, daemon: &Daemon) -> Resuming {
-        let mut session = Resuming::open(daemon, LONG);
+        self.session_for(daemon, LONG)
+    }
+
+    /// A session that waits for so long for its client.
+    fn session_for(&self, daemon: &Daemon, times: (u32, u32)) -> Resuming {
+        let mut session = Resuming::open(daemon, times);
         assert_eq!(session.reply.restart_ms, 300_000);
         session.send(record(CONTENTS));
         session.send(vec![Resuming::ping(1)]);
@@ -209,15 +228,30 @@ fn a_command_that_waits_for_the_client_is_waited_for() {
 #[test]
 fn a_client_that_is_away_is_waited_for() {
     let node = Node::new();
-    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let path = node.folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(LIMIT)).unwrap();
+    let daemon = node.notifying(&path, "8");
     let mut session = node.session(&daemon);
     session.leave();
     // On its way when the network fails.
     session.send(vec![read(12, vec![])]);
     let address = daemon.address.clone();
     let ended = std::thread::spawn(|| daemon.terminate());
-    // Longer than the daemon waits for the clients of sessions that cannot be parked.
-    std::thread::sleep(Duration::from_secs(6));
+    // The daemon asks for time every 5 s. So the last question comes later than `drain_limit`, and than the daemon waits
+    // for the clients of sessions that cannot be parked.
+    let asks = "EXTEND_TIMEOUT_USEC=";
+    for expected in ["READY=1", "STOPPING=1", asks, asks, asks] {
+        let mut said = [0; 64];
+        let length = manager.recv(&mut said).unwrap();
+        let said = String::from_utf8_lossy(&said[..length]);
+        let number = said.strip_prefix(expected);
+        let number = number.unwrap_or_else(|| panic!("{said}, not {expected}"));
+        if expected == asks {
+            let micros: u64 = number.parse().unwrap();
+            assert!(micros > 10_000_000, "{micros}");
+        }
+    }
     assert!(!ended.is_finished());
     session.resume().unwrap();
     assert_eq!(&contents(&mut session, 12)[..], CONTENTS);
@@ -233,7 +267,8 @@ fn a_client_that_is_away_is_waited_for() {
 fn a_client_that_comes_back_too_late_is_told_why_its_session_is_lost() {
     let node = Node::new();
     let daemon = node.daemon(LOOPBACK, FAKE, "1");
-    let session = node.session(&daemon);
+    // Long enough for the daemon to be told to end meanwhile.
+    let session = node.session_for(&daemon, (5000, 600_000));
     let address = daemon.address.clone();
     let mut here = node.session(&daemon);
     session.leave();
@@ -245,12 +280,26 @@ fn a_client_that_comes_back_too_late_is_told_why_its_session_is_lost() {
     assert_eq!(node.kinds(), ["session", "session"]);
     let _daemon = node.daemon(&address, FAKE, "30");
     let reason = session.end_reason();
-    assert!(reason.contains("has not come back"), "{reason}");
+    assert!(reason.contains("not come back"), "{reason}");
     let refused = session.connect(Purpose::Commands, session.handled).err();
     assert_eq!(refused, Some(Verdict::UnknownSession));
     eventually("the session's files are removed", || {
         node.files().is_empty().then_some(())
     });
+}
+
+#[test]
+fn a_client_that_ends_its_session_while_the_daemon_ends_leaves_nothing() {
+    let node = Node::new();
+    let daemon = node.daemon(LOOPBACK, FAKE, "30");
+    let mut session = node.session(&daemon);
+    let ended = std::thread::spawn(|| daemon.terminate());
+    hear_parking(&mut session, Parking::Stand);
+    session.say_farewell();
+    session.leave();
+    assert!(ended.join().unwrap());
+    let kinds = node.kinds();
+    assert!(!kinds.contains(&"session".to_owned()), "{kinds:?}");
 }
 
 #[test]

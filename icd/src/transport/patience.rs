@@ -8,8 +8,12 @@
 
 use std::time::Duration;
 
+use causeway_proto::limits::PARKED_HOLD;
+
 /// The pauses between attempts grow from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// The shortest limit of an attempt at a node that may keep the caller waiting.
+const AT_PARKED: Duration = PARKED_HOLD.saturating_add(Duration::from_millis(500));
 /// How long attempts go on at least after the process was stopped.
 const AFTER_WAKING: Duration = Duration::from_secs(10);
 /// A pause or attempt that takes this much longer than planned means that the process was stopped.
@@ -34,6 +38,8 @@ pub(super) struct Patience {
     pause: Duration,
     // At the last break.
     positions: Option<Positions>,
+    // Whether the node has said at the last attempt that the session is parked.
+    is_parked: bool,
 }
 
 impl Patience {
@@ -44,6 +50,7 @@ impl Patience {
             left: limit,
             pause: PAUSES.0,
             positions: None,
+            is_parked: false,
         }
     }
 
@@ -83,12 +90,18 @@ impl Patience {
         (!pause.is_zero()).then_some(pause)
     }
 
-    /// Handles the end of an attempt that took this long. A node that keeps the caller waiting before it refuses expects the
-    /// session soon, so the next pause is short.
-    pub(super) fn was_kept(&mut self, taken: Duration) {
-        if taken >= PAUSES.0 {
+    /// Handles that a node has said after this time that the session is parked. A node that has kept the caller waiting
+    /// expects the session soon, so the next pause is short.
+    pub(super) fn is_parked(&mut self, taken: Duration) {
+        self.is_parked = true;
+        if taken >= PARKED_HOLD {
             self.pause = PAUSES.0;
         }
+    }
+
+    /// Handles an attempt that ended otherwise.
+    pub(super) fn is_not_parked(&mut self) {
+        self.is_parked = false;
     }
 
     /// How much time is used up.
@@ -103,7 +116,8 @@ impl Patience {
 
     /// The longest time that the next attempt, at one address, may take, unless the network is slow.
     pub(super) fn attempt(&self) -> Duration {
-        self.left.clamp(PAUSES.0, PAUSES.1)
+        let least = if self.is_parked { AT_PARKED } else { PAUSES.0 };
+        self.left.clamp(least, PAUSES.1)
     }
 
     /// The longest time that an attempt may take in all if connecting took `connecting`, which is a round trip at least.
@@ -146,12 +160,25 @@ mod tests {
         let mut patience = Patience::new(Duration::from_secs(60));
         for _ in 0..3 {
             assert_eq!(patience.pause(), Some(PAUSES.0));
-            patience.was_kept(PAUSES.0);
+            patience.is_parked(PARKED_HOLD);
         }
-        patience.was_kept(PAUSES.0 / 2);
+        // A refusal at once, over a slow network.
+        let round_trips = Duration::from_millis(600);
+        patience.is_parked(round_trips);
         patience.pause();
-        patience.was_kept(PAUSES.0 / 2);
+        patience.is_parked(round_trips);
         assert!(patience.pause() > Some(PAUSES.0));
+    }
+
+    #[test]
+    fn the_last_attempt_at_a_node_that_keeps_the_caller_waiting_hears_the_answer() {
+        let mut patience = Patience::new(Duration::from_millis(300));
+        assert!(patience.attempt() < PARKED_HOLD);
+        patience.is_parked(Duration::ZERO);
+        assert!(patience.attempt() > PARKED_HOLD);
+        // The node has died meanwhile.
+        patience.is_not_parked();
+        assert!(patience.attempt() < PARKED_HOLD);
     }
 
     #[test]

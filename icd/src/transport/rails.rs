@@ -1,14 +1,14 @@
 //! The rails of a session: the addresses of its server, and which of them lead there now.
 //!
 //! Commands and heartbeats take one rail, and lanes are dealt by speed over all that work ([`Dealing`]). The speeds are those
-//! that are known when the session opens. Invariants: no call here waits for the network. A connection that was dialled before
+//! that are known when the session opens. Invariants: no call here waits for a connection. A connection that was dialled before
 //! a move says nothing about the rails after it.
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_security::Fingerprint;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::dealing::Dealing;
 use super::local::Peer;
@@ -29,6 +29,7 @@ pub(super) struct Rail {
 #[derive(Debug)]
 pub(super) struct Rails {
     state: Mutex<RailsState>,
+    moved: Condvar,
 }
 
 #[derive(Debug)]
@@ -74,6 +75,7 @@ impl Rails {
                 dealing,
                 peers,
             }),
+            moved: Condvar::new(),
         }
     }
 
@@ -88,6 +90,14 @@ impl Rails {
         state.moved = Some(server.clone());
         state.moves += 1;
         (state.is_unproven, state.is_news) = (true, true);
+        self.moved.notify_all();
+    }
+
+    /// Waits until the session moves, or for this time.
+    pub(super) fn wait_for_news(&self, limit: Duration) {
+        let mut state = self.state.lock();
+        self.moved
+            .wait_while_for(&mut state, |of| !of.is_news, limit);
     }
 
     /// The server to which the session has moved.
@@ -267,7 +277,13 @@ mod tests {
     fn a_session_that_has_moved_takes_the_first_address_that_answers_for_all_rails() {
         let rails = Rails::new(&settings(&["a:1", "b:1", "c:1"]), rail(2, 1), &[], None);
         assert!(rails.are_several() && !rails.have_moved() && !rails.take_news());
-        rails.move_to(&settings(&["d:2", "e:2"]));
+        std::thread::scope(|scope| {
+            const LONG: Duration = Duration::from_secs(60);
+            let (waits, begun) = (scope.spawn(|| rails.wait_for_news(LONG)), Instant::now());
+            rails.move_to(&settings(&["d:2", "e:2"]));
+            waits.join().unwrap();
+            assert!(begun.elapsed() < LONG);
+        });
         assert!(rails.have_moved() && rails.take_news() && !rails.take_news());
         // A thread may still have the number of an earlier rail.
         let tried = rails.candidates();

@@ -33,8 +33,8 @@ mod recovery;
 const REPORTED: Duration = Duration::from_secs(1);
 /// Time limit for asking the node why the session has ended.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
-/// How often a pause looks whether the session has failed or moved meanwhile.
-const LOOKS_UP_EVERY: Duration = Duration::from_millis(10);
+/// How often a pause looks whether the session has failed meanwhile.
+const LOOKS_UP_EVERY: Duration = Duration::from_millis(50);
 
 /// Why a connection is not used.
 const MOVED: &str = "the session has moved meanwhile";
@@ -62,6 +62,8 @@ pub(super) struct Redialer {
 enum Failed {
     /// Another attempt may help.
     ForNow(String),
+    /// The same: the node has said that the session is parked.
+    Parked(String),
     /// The session cannot be resumed any more.
     ForGood(String),
     /// The daemon that answers does not know the session.
@@ -74,6 +76,7 @@ impl Failed {
     fn why(&self) -> &str {
         match self {
             Failed::ForNow(why)
+            | Failed::Parked(why)
             | Failed::ForGood(why)
             | Failed::Unknown(why)
             | Failed::NoDaemon(why) => why,
@@ -85,7 +88,7 @@ impl Failed {
     fn text(&self, reason: &str, away: Duration, was_parked: bool) -> String {
         let away = away.as_secs_f64();
         match self {
-            Failed::ForNow(why) | Failed::ForGood(why) => {
+            Failed::ForNow(why) | Failed::Parked(why) | Failed::ForGood(why) => {
                 format!("{reason}; the session was not resumed within {away:.1} s: {why}")
             }
             Failed::Unknown(why) => {
@@ -128,7 +131,7 @@ impl Round {
         self.tried.clear();
         let mut failures = std::mem::take(&mut self.failures);
         failures.extend(more);
-        let is_final = |failed: &Failed| !matches!(failed, Failed::ForNow(_));
+        let is_final = |failed: &Failed| !matches!(failed, Failed::ForNow(_) | Failed::Parked(_));
         let most = failures.iter().position(is_final).unwrap_or(0);
         match most < failures.len() {
             true => failures.swap_remove(most),
@@ -167,6 +170,7 @@ impl Redialer {
             let attempt = self.attempt(core, &mut round, &patience, &mut planned);
             stops.look(clock::since_boot(), planned);
             let taken = begun.elapsed();
+            let is_parked = matches!(attempt, Err(Failed::Parked(_)));
             let last = match attempt {
                 // The session may also have failed during the attempt.
                 _ if core.is_failed() => return None,
@@ -183,7 +187,9 @@ impl Redialer {
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
-                Err(Failed::ForNow(why)) if !self.recovery.may_be_open() => why,
+                Err(Failed::ForNow(why) | Failed::Parked(why)) if !self.recovery.may_be_open() => {
+                    why
+                }
                 Err(last) => match self.recover(core, last, &mut patience, stops) {
                     Ok(why) => why,
                     Err(last) => {
@@ -193,8 +199,9 @@ impl Redialer {
                 },
             };
             patience.count(planned, taken);
-            if may_restart {
-                patience.was_kept(taken);
+            match is_parked {
+                true => patience.is_parked(taken),
+                false => patience.is_not_parked(),
             }
             // The session may be parked because its lease moves to another node.
             if let Some(node) = self.node.upgrade() {
@@ -234,7 +241,7 @@ impl Redialer {
             if self.has_moved(core) {
                 break;
             }
-            std::thread::sleep(LOOKS_UP_EVERY.min(pause));
+            self.dialer.rails.wait_for_news(LOOKS_UP_EVERY.min(pause));
             stops.look(clock::since_boot(), LOOKS_UP_EVERY);
         }
         patience.count(pause, begun.elapsed());
@@ -361,8 +368,12 @@ impl Redialer {
         let attempt = self.attempt_over(core, stream, rail, begun + *planned);
         attempt.map_err(|failed| {
             let why = failed.why().to_owned();
+            let so_far = match failed {
+                Failed::Parked(_) => Failed::Parked(why),
+                _ => Failed::ForNow(why),
+            };
             round.failures.push(failed);
-            Failed::ForNow(why)
+            so_far
         })
     }
 
@@ -463,6 +474,7 @@ fn failed(not_opened: NotOpened, was_there: bool, may_restart: bool) -> Failed {
             // A daemon of another version.
             _ => Failed::ForGood(why),
         },
+        Fault::Parked => Failed::Parked(why),
         Fault::UnknownSession | Fault::NoDaemon | Fault::Other => Failed::ForNow(why),
     }
 }
@@ -518,16 +530,22 @@ mod tests {
             };
             !matches!(
                 failed(not_opened, was_there, may_restart),
-                Failed::ForNow(_)
+                Failed::ForNow(_) | Failed::Parked(_)
             )
         };
         for may_restart in [false, true] {
             assert!(is_final(Fault::UnknownSession, true, may_restart));
             assert_eq!(is_final(Fault::NoDaemon, true, may_restart), !may_restart);
-            for fault in [Fault::UnknownSession, Fault::NoDaemon, Fault::Other] {
+            for fault in [
+                Fault::UnknownSession,
+                Fault::NoDaemon,
+                Fault::Parked,
+                Fault::Other,
+            ] {
                 assert!(!is_final(fault, false, may_restart));
             }
             assert!(!is_final(Fault::Other, true, may_restart));
+            assert!(!is_final(Fault::Parked, true, may_restart));
         }
     }
 }

@@ -71,6 +71,8 @@ pub(super) enum Fault {
     UnknownSession,
     /// The daemon that had the session is gone.
     NoDaemon,
+    /// The session is parked.
+    Parked,
     /// Another attempt may help.
     Other,
 }
@@ -126,7 +128,8 @@ impl Dialer {
             };
             let NotOpened { error, fault, .. } = not_opened;
             // A worker that refuses a lane does so on every rail.
-            let is_refused = matches!(error, WireError::Refused { .. }) && fault == Fault::Other;
+            let is_refused = matches!(error, WireError::Refused { .. })
+                && matches!(fault, Fault::Other | Fault::Parked);
             if is_refused || !self.rails.note_dead(rail, &error.to_string()) {
                 return Err(error);
             }
@@ -480,6 +483,7 @@ impl Dialer {
             fault: match verdict {
                 Verdict::UnknownSession => Fault::UnknownSession,
                 Verdict::Version => Fault::NoDaemon,
+                Verdict::Parked => Fault::Parked,
                 _ => Fault::Other,
             },
         }

@@ -21,6 +21,9 @@ use super::super::worker::Asked;
 use super::{ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState};
 use crate::handover::{Assignment, AwayTimes, Leased, ToWorker};
 
+/// How much later than a session's process the supervisor sees, at most, that the client is away.
+const SEEN_WITHIN: Duration = Duration::from_secs(1);
+
 /// The sessions that wait for their clients in files.
 #[derive(Default)]
 pub(super) struct Parked {
@@ -66,8 +69,13 @@ impl Parked {
     // Returns what the next daemon has to know of a session that is parked, or that this daemon has ended.
     pub(super) fn ticket(&self, id: SessionId, served: &Served, reason: &str) -> Option<Ticket> {
         let restores = served.worker.parked();
-        let is_ended = served.worker.was_asked() != Asked::Nothing && !served.restart.is_zero();
-        if restores.is_none() && !is_ended {
+        let worker = &served.worker;
+        // A client that has not come back in time may ask the next daemon. One that ends its session, or is killed, is
+        // away too, but not for so long.
+        let may_be_over = |since: Instant| since.elapsed() + SEEN_WITHIN >= served.away.resume;
+        let is_late = || worker.is_parking() && worker.away_since().is_some_and(may_be_over);
+        let is_ended = worker.was_asked() != Asked::Nothing || is_late();
+        if restores.is_none() && (!is_ended || served.restart.is_zero()) {
             return None;
         }
         let mut assignment = self.template.clone()?;
@@ -180,6 +188,27 @@ impl Workers {
         if let Err(error) = asking.await {
             tracing::error!(%error, "the sessions cannot be parked");
         }
+    }
+
+    /// Returns whether the client of a session that is being parked is away and may come back, and the longest time for
+    /// which the client of such a session may be away.
+    pub(in super::super) fn awaited(&self, now: Instant) -> (bool, Duration) {
+        let state = self.0.state.lock();
+        // Sessions of leases are parked for a move only. Nobody waits for the client of a session that has parked.
+        let is_its = |of: &&Served| {
+            let worker = &of.worker;
+            worker.is_parking() && worker.parked().is_none() && !of.restart.is_zero()
+        };
+        let parking = || state.sessions.values().filter(is_its);
+        let may_come_back = |of: &Served| {
+            let since = of.worker.away_since();
+            since.is_some_and(|since| now.saturating_duration_since(since) < of.away.resume)
+        };
+        let longest = parking().map(|of| of.away.resume).max();
+        (
+            parking().any(may_come_back),
+            longest.unwrap_or(Duration::ZERO),
+        )
     }
 
     /// Writes the sessions that were parked for the next daemon.

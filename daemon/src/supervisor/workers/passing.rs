@@ -1,22 +1,19 @@
 //! Passes connections to the workers of their sessions.
 //!
 //! A session may have no worker for a moment: its worker has died and another one takes its place, or the session moves to
-//! another node. Its client's connection then waits here for [`HOLD`] at most. A client that is refused pauses before its
+//! another node. Its client's connection then waits here for [`PARKED_HOLD`] at most. A client that is refused pauses before its
 //! next attempt, so waiting saves the pause. This module opens no session.
 //!
 //! Invariant: a connection reaches a worker at most once.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
+use causeway_proto::limits::PARKED_HOLD;
 use causeway_proto::preamble::{Introduction, PREAMBLE, Purpose, Verdict};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Worker, Workers, WorkersState};
 use crate::handover::ToWorker;
-
-/// Longest time for which a connection waits. An attempt of a client has two seconds.
-const HOLD: Duration = Duration::from_secs(1);
 
 impl Workers {
     /// Passes a connection to the worker of the session that it names. Waits for a session that changes its worker. On
@@ -27,7 +24,7 @@ impl Workers {
         bytes: [u8; PREAMBLE],
         mut socket: OwnedFd,
     ) -> Result<(), (OwnedFd, Verdict)> {
-        let until = Instant::now() + HOLD;
+        let until = Instant::now() + PARKED_HOLD;
         loop {
             // The future exists before the attempt, so that no notification between both is lost.
             let changed = self.0.reaped.notified();

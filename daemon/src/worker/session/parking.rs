@@ -5,7 +5,7 @@
 //! acknowledged everything, the state and the contents of memory are written ([`park`], [`file`]). A client that stands
 //! acknowledges the end of a transfer when it has the bytes, so none is on its way when the worker ends.
 //!
-//! A client that is away is waited for, up to the daemon's `drain_limit`. Without it, nothing can be parked consistently:
+//! A client that is away is waited for, as long as it may be away. Without it, nothing can be parked consistently:
 //! it has commands that it wrote and the worker has not applied, whose objects its record may leave out already; transfers
 //! that have begun end only with it; and the bytes in its lanes exist nowhere but here.
 //!

@@ -81,12 +81,12 @@ impl Redialer {
     ) -> Result<String, Failed> {
         if !self.may_reopen(core) {
             return match last {
-                Failed::ForNow(why) => Ok(why),
+                Failed::ForNow(why) | Failed::Parked(why) => Ok(why),
                 last => Err(last),
             };
         }
         match last {
-            Failed::Unknown(why) | Failed::ForNow(why) => {
+            Failed::Unknown(why) | Failed::ForNow(why) | Failed::Parked(why) => {
                 let begun = Instant::now();
                 let reopened = self.reopen(core, why, patience);
                 let spent = begun.elapsed();
