@@ -138,7 +138,7 @@ impl Taker {
         }
         let _ = self.receives.send(());
         self.answers.notified().await;
-        let _ = answer.send(Ok(SessionsTaken {})).await;
+        let _ = answer.send(Ok(SessionsTaken::default())).await;
         Ok(())
     }
 }
