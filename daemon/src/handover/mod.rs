@@ -625,6 +625,31 @@ mod tests {
     }
 
     #[test]
+    fn the_files_of_a_parked_session_arrive_in_their_order() {
+        let (supervisor, worker) = pair().unwrap();
+        for count in [1, MOST_FILES] {
+            let folder = tempfile::tempdir().unwrap();
+            let files = (0..count).map(|number| {
+                let path = folder.path().join(number.to_string());
+                std::fs::write(&path, [number as u8]).unwrap();
+                OwnedFd::from(File::open(path).unwrap())
+            });
+            let contents = files.collect();
+            send_to_worker(&supervisor, &ToWorker::Restore { contents }).unwrap();
+            let heard = receive_in_worker(&worker).unwrap();
+            let Some(ToWorker::Restore { contents }) = heard else {
+                panic!("{heard:?}");
+            };
+            let numbers = contents.into_iter().map(|file| {
+                let mut number = [0];
+                File::from(file).read_exact(&mut number).unwrap();
+                usize::from(number[0])
+            });
+            assert!(numbers.eq(0..count));
+        }
+    }
+
+    #[test]
     fn a_connection_without_its_descriptor_is_no_fault_of_the_channel() {
         let (supervisor, worker) = pair().unwrap();
         send(

@@ -21,6 +21,8 @@ mod send;
 mod send_file;
 mod take;
 mod take_file;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

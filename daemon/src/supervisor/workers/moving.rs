@@ -607,7 +607,7 @@ fn why_never(served: &Served) -> Option<&'static str> {
 }
 
 /// Makes the files for contents of sessions, without names. May wait for a disk.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(in super::super) struct ContentsFiles(Option<ParkedSessions>);
 
 impl ContentsFiles {
