@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_proto::command::NdRange;
-use causeway_proto::id::MemoryId;
+use causeway_proto::id::{DeviceIndex, MemoryId};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use prost::Message;
@@ -38,8 +38,8 @@ use crate::worker::objects::arguments::Names;
 use crate::worker::objects::{Context, Memory};
 use crate::worker::session::tables::Objects;
 
-/// Bytes that are read or written at a time: whole elements of every image, and two blocks that are used again.
-const PIECE: u64 = 3 << 19;
+/// Bytes that are read or written at a time: whole elements of every image, and less than a slab of pinned memory.
+const PIECE: u64 = 3 << 18;
 /// Bytes of contents from which on they are dealt to further files.
 const DEALT_FROM: u64 = 64 << 20;
 /// Longest state.
@@ -214,13 +214,14 @@ fn write_pieces(
     share: &Share,
     has_failed: &AtomicBool,
 ) -> Result<(), NotMoved> {
-    let (blocks, mut queues, mut first) = (Blocks::default(), Queues::default(), 0);
+    let (mut copiers, mut first) = (Copiers::default(), 0);
     for part in parts {
         let failed = |status| NotMoved::Memory(part.id.0, status);
         let native = part.memory.native().map_err(failed)?;
         let mut ends = |reading: Event| {
             reading.wait().map_err(failed)?;
-            Ok::<(), NotMoved>(write_checked(out, &reading.take_contents())?)
+            let read = reading.take_host().ok_or(NotMoved::Record)?;
+            Ok::<(), NotMoved>(write_checked(out, read.bytes())?)
         };
         // The device reads the next piece while this one is written.
         let mut last: Option<Event> = None;
@@ -228,10 +229,12 @@ fn write_pieces(
             if has_failed.load(Ordering::Relaxed) {
                 return Err(NotMoved::Other);
             }
-            let queue = queues.of(&part.memory).map_err(failed)?;
+            let copier = copiers.of(&part.memory).map_err(failed)?;
             let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
-            let target = Host::Block(blocks.take(length as usize));
-            let event = queue.read(native, &region, target, 0, &WaitList::new());
+            let target = copier.host(length);
+            let event = copier
+                .queue
+                .read(native, &region, target, 0, &WaitList::new());
             if let Some(before) = last.replace(event.map_err(failed)?) {
                 ends(before)?;
             }
@@ -399,7 +402,7 @@ fn fill_pieces(
     share: &Share,
     has_failed: &AtomicBool,
 ) -> Result<(), NotMoved> {
-    let (blocks, mut queues, mut first) = (Blocks::default(), Queues::default(), 0);
+    let (mut copiers, mut first) = (Copiers::default(), 0);
     for (memory, described) in memory.iter().zip(described) {
         let failed = |status| NotMoved::Memory(described.id, status);
         let native = memory.native().map_err(failed)?;
@@ -412,12 +415,14 @@ fn fill_pieces(
             if has_failed.load(Ordering::Relaxed) {
                 return Err(NotMoved::Other);
             }
-            let mut block = blocks.take(length as usize);
-            from.read_exact(block.as_mut())?;
-            check(from, block.as_ref())?;
-            let queue = queues.of(memory).map_err(failed)?;
+            let copier = copiers.of(memory).map_err(failed)?;
+            let mut piece = copier.host(length);
+            from.read_exact(piece.bytes_mut())?;
+            check(from, piece.bytes())?;
             let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
-            let event = queue.write(native, &region, Host::Block(block), 0, &WaitList::new());
+            let event = copier
+                .queue
+                .write(native, &region, piece, 0, &WaitList::new());
             if let Some(before) = last.replace(event.map_err(failed)?) {
                 before.wait().map_err(failed)?;
             }
@@ -442,25 +447,50 @@ fn check(from: &mut impl Read, bytes: &[u8]) -> Result<(), NotMoved> {
     }
 }
 
-/// A thread's queue. The session's own queues may have an order of their own, so this one is apart.
-#[derive(Default)]
-struct Queues(Option<(Arc<Context>, NativeQueue)>);
+/// How a thread copies memory of one context. The session's own queues may have an order of their own, so its queue is
+/// apart.
+struct Copier {
+    context: Arc<Context>,
+    device: DeviceIndex,
+    queue: NativeQueue,
+    blocks: Blocks,
+}
 
-impl Queues {
-    /// The queue for a memory object. Objects of one context in turn have the same.
-    fn of(&mut self, memory: &Memory) -> Result<&NativeQueue, Status> {
+impl Copier {
+    fn new(context: &Arc<Context>) -> Result<Copier, Status> {
+        let (device, native) = context.devices.first().ok_or(Status::INVALID_VALUE)?;
+        Ok(Copier {
+            context: Arc::clone(context),
+            device: *device,
+            queue: NativeQueue::new(context.native()?, *native, &[])?,
+            blocks: Blocks::default(),
+        })
+    }
+
+    /// Memory for a piece: pinned, if the device needs that and there is some, so that it copies by itself.
+    fn host(&self, length: u64) -> Host {
+        let length = length as usize;
+        let pinned = match self.queue.device().has_direct_memory() {
+            true => None,
+            false => self.context.pinned(self.device, length),
+        };
+        pinned.map_or_else(|| Host::Block(self.blocks.take(length)), Host::Pinned)
+    }
+}
+
+/// A thread's copier. Objects of one context in turn have the same.
+#[derive(Default)]
+struct Copiers(Option<Copier>);
+
+impl Copiers {
+    fn of(&mut self, memory: &Memory) -> Result<&Copier, Status> {
         let context = &memory.context;
-        if self
-            .0
-            .as_ref()
-            .is_none_or(|(of, _)| !Arc::ptr_eq(of, context))
-        {
-            let (_, device) = context.devices.first().ok_or(Status::INVALID_VALUE)?;
-            let queue = NativeQueue::new(context.native()?, *device, &[])?;
-            self.0 = Some((Arc::clone(context), queue));
-        }
-        let found = self.0.as_ref().map(|(_, queue)| queue);
-        found.ok_or(Status::INVALID_VALUE)
+        let is_its = |copier: &Copier| Arc::ptr_eq(&copier.context, context);
+        let copier = match self.0.take().filter(is_its) {
+            Some(copier) => copier,
+            None => Copier::new(context)?,
+        };
+        Ok(self.0.insert(copier))
     }
 }
 
