@@ -16,6 +16,7 @@
 //! Invariant: a session goes on only if all digests are right.
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::ops::Range;
@@ -40,6 +41,8 @@ use crate::worker::session::tables::Objects;
 
 /// Bytes that are read or written at a time: whole elements of every image, and less than a slab of pinned memory.
 const PIECE: u64 = 3 << 18;
+/// Pieces that a device has beside the one that a thread has.
+const AHEAD: usize = 3;
 /// Bytes of contents from which on they are dealt to further files.
 const DEALT_FROM: u64 = 64 << 20;
 /// Longest state.
@@ -223,8 +226,8 @@ fn write_pieces(
             let read = reading.take_host().ok_or(NotMoved::Record)?;
             Ok::<(), NotMoved>(write_checked(out, read.bytes())?)
         };
-        // The device reads the next piece while this one is written.
-        let mut last: Option<Event> = None;
+        // The device reads the next pieces while this one is written.
+        let mut under_way = VecDeque::with_capacity(AHEAD);
         for (offset, length) in share.pieces(&mut first, part.size) {
             if has_failed.load(Ordering::Relaxed) {
                 return Err(NotMoved::Other);
@@ -235,11 +238,12 @@ fn write_pieces(
             let event = copier
                 .queue
                 .read(native, &region, target, 0, &WaitList::new());
-            if let Some(before) = last.replace(event.map_err(failed)?) {
-                ends(before)?;
+            under_way.push_back(event.map_err(failed)?);
+            if under_way.len() > AHEAD {
+                under_way.pop_front().map_or(Ok(()), &mut ends)?;
             }
         }
-        last.map_or(Ok(()), ends)?;
+        under_way.into_iter().try_for_each(ends)?;
     }
     Ok(())
 }
@@ -409,8 +413,9 @@ fn fill_pieces(
         if native.size() != described.size {
             return Err(NotMoved::Record);
         }
-        // The device gets a piece while the next one is read.
-        let mut last: Option<Event> = None;
+        let ends = |event: Event| event.wait().map_err(failed);
+        // The device gets pieces while the next one is read.
+        let mut under_way = VecDeque::with_capacity(AHEAD);
         for (offset, length) in share.pieces(&mut first, described.size) {
             if has_failed.load(Ordering::Relaxed) {
                 return Err(NotMoved::Other);
@@ -423,11 +428,12 @@ fn fill_pieces(
             let event = copier
                 .queue
                 .write(native, &region, piece, 0, &WaitList::new());
-            if let Some(before) = last.replace(event.map_err(failed)?) {
-                before.wait().map_err(failed)?;
+            under_way.push_back(event.map_err(failed)?);
+            if under_way.len() > AHEAD {
+                under_way.pop_front().map_or(Ok(()), ends)?;
             }
         }
-        last.map_or(Ok(()), |last| last.wait().map_err(failed))?;
+        under_way.into_iter().try_for_each(ends)?;
     }
     Ok(())
 }
