@@ -164,6 +164,7 @@ pub struct SessionsTaken {
 ///
 /// The sender sends chunks: 8 bytes, little-endian, are the length, and that many bytes follow. 0: the sender still waits.
 /// 2^64-1: the file has ended. The receiver then answers with the number of all bytes that it has written, in 8 bytes.
+/// 2^64-2: the session has ended or does not move, so the file is of no use.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ContentsWay {

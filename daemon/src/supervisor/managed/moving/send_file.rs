@@ -70,7 +70,7 @@ pub(super) enum NotSent {
     #[error("a connection for contents has failed: {0}")]
     There(io::Error),
     /// The other node has written another number of bytes.
-    #[error("it has written a file only in part")]
+    #[error("the node has written a file only in part")]
     InPart,
     /// The call has ended.
     #[error("the call has ended")]
@@ -79,7 +79,7 @@ pub(super) enum NotSent {
 
 /// The other node's answer names no way for contents.
 #[derive(Debug, thiserror::Error)]
-#[error("it has answered with nonsense")]
+#[error("the node has answered with nonsense")]
 pub(super) struct Nonsense;
 
 impl From<WrongDigest> for Nonsense {

@@ -24,7 +24,7 @@ use super::super::super::workers::{Arrived, ContentsFiles};
 use super::super::name::DeviceAt;
 use super::super::{Managed, Opened, Place};
 use super::SILENT_FOR;
-use super::take_file::{Transfer, Underway};
+use super::take_file::{Transfer, Transferring};
 use crate::handover::Leased;
 
 /// Most bytes of a lease's sessions beside the contents of its devices' memory.
@@ -105,7 +105,7 @@ struct Arriving<'a> {
     answers: &'a Answers,
     files: ContentsFiles,
     /// The transfer, from when the first session was admitted.
-    underway: Option<Underway>,
+    underway: Option<Transferring>,
     /// Number of sessions of which something has come.
     begun: u32,
     arrived: Vec<Arrived>,

@@ -41,7 +41,7 @@ const BATCH: usize = 1 << 20;
 pub(in super::super) struct Transfers(Arc<Mutex<Vec<Arc<Transfer>>>>);
 
 /// A transfer that is under way, until this is dropped.
-pub(super) struct Underway {
+pub(super) struct Transferring {
     all: Transfers,
     pub(super) transfer: Arc<Transfer>,
 }
@@ -116,7 +116,7 @@ impl Transfers {
         room: u64,
         certificate: Option<SessionCertificate>,
         files: ContentsFiles,
-    ) -> io::Result<Underway> {
+    ) -> io::Result<Transferring> {
         let tls = certificate.as_ref().map(SessionCertificate::server);
         let transfer = Arc::new(Transfer {
             id: SessionId(rand::random()),
@@ -138,7 +138,7 @@ impl Transfers {
             failed: Notify::new(),
         });
         self.0.lock().push(Arc::clone(&transfer));
-        Ok(Underway {
+        Ok(Transferring {
             all: self.clone(),
             transfer,
         })
@@ -183,7 +183,7 @@ impl Transfers {
     }
 }
 
-impl Drop for Underway {
+impl Drop for Transferring {
     fn drop(&mut self) {
         let transfer = &self.transfer;
         self.all.0.lock().retain(|of| !Arc::ptr_eq(of, transfer));

@@ -15,14 +15,14 @@ use super::super::super::contents::Contents;
 use super::super::super::workers::{ContentsFiles, Progress};
 use super::further::{Head, MOST_CHUNK};
 use super::send_file::{Connections, File};
-use super::take_file::{Transfers, Underway};
+use super::take_file::{Transferring, Transfers};
 use crate::config::ManagerAddress;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A transfer under way, and a port that passes connections to it.
 struct Scene {
-    underway: Underway,
+    underway: Transferring,
     at: SocketAddr,
 }
 
