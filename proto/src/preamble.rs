@@ -81,6 +81,8 @@ pub enum Purpose {
     SharedBulk = 6,
     /// Measures the way to another node. It has an id and a secret of its own, in place of a session's.
     Measure = 7,
+    /// Between two nodes: contents of a session that moves. It has an id and a secret of its own, in place of a session's.
+    Contents = 8,
 }
 
 /// The client's first 32 bytes.
@@ -92,7 +94,8 @@ pub struct Preamble {
     pub lane: u8,
     /// The session that the connection is for. The encoded preamble does not show it.
     pub session: SessionId,
-    /// The link of a [`Purpose::Peer`] connection; otherwise 0.
+    /// The link of a [`Purpose::Peer`] connection, or the number of a [`Purpose::Contents`] connection's session; otherwise
+    /// 0.
     pub link: u64,
 }
 
@@ -103,7 +106,7 @@ pub struct Introduction {
     pub purpose: Purpose,
     /// Index among several connections of the same purpose.
     pub lane: u8,
-    /// The link of a [`Purpose::Peer`] connection; otherwise 0.
+    /// As [`Preamble::link`].
     pub link: u64,
     bytes: [u8; PREAMBLE],
 }
@@ -215,6 +218,7 @@ impl Preamble {
             5 => Purpose::Peer,
             6 => Purpose::SharedBulk,
             7 => Purpose::Measure,
+            8 => Purpose::Contents,
             other => return Err(BadPreamble::Purpose(other)),
         };
         Ok(Introduction {

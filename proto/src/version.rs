@@ -57,11 +57,13 @@ pub enum WireVersion {
     V22 = 22,
     /// 2026-11: the contents of a session that moves are sent before its ticket.
     V23 = 23,
+    /// 2026-11: the contents of a large session that moves are sent over connections of their own.
+    V24 = 24,
 }
 
 impl WireVersion {
     /// The version of this build.
-    pub const CURRENT: WireVersion = WireVersion::V23;
+    pub const CURRENT: WireVersion = WireVersion::V24;
 
     /// The version's number on the wire.
     #[must_use]

@@ -1,7 +1,7 @@
 //! The messages between supervisor and worker, over the Unix socket that is the worker's descriptor 0.
 //!
 //! The socket preserves message boundaries (`SOCK_SEQPACKET`). A message has at most [`MAX_MESSAGE`] bytes
-//! and carries at most one descriptor. Both ends are the same binary, so the format has no version. When
+//! and carries at most one descriptor, or the files of a parked session. Both ends are the same binary, so the format has no version. When
 //! one side closes the socket, the other must end; a worker never outlives its supervisor.
 //!
 //! Invariant: a connection is passed together with exactly the preamble bytes that the supervisor has read
@@ -33,6 +33,8 @@ pub use self::link::{LinkOrder, LinkOutcome, LinkRole, ToLinkEnd, most_addresses
 
 /// Maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
+/// Maximum number of files with the contents of a session.
+pub const MOST_FILES: usize = 5;
 /// Maximum length of the reason for an end, in bytes. Longer reasons are truncated.
 pub const MAX_REASON: usize = 1024;
 
@@ -100,13 +102,13 @@ pub enum ToWorker {
     },
     /// The contents of a session that was parked. This follows [`ToWorker::Assign`] at once.
     Restore {
-        /// The file that the worker before has written.
-        contents: OwnedFd,
+        /// The files that the worker before has written, at least one and at most [`MOST_FILES`].
+        contents: Vec<OwnedFd>,
     },
     /// Asks the worker to park the session, because the daemon ends.
     Park {
-        /// An empty file for the contents.
-        contents: OwnedFd,
+        /// Empty files for the contents, at least one and at most [`MOST_FILES`]. The worker need not use all of them.
+        contents: Vec<OwnedFd>,
     },
     /// Asks the worker to end the session and to report the reason to its client. The supervisor closes the
     /// channel after this message. Closing it without this message ends the session without a reason.
@@ -250,8 +252,8 @@ pub fn send_to_worker(end: impl AsFd, message: &ToWorker) -> io::Result<()> {
             send(end, &bytes, None)
         }
         ToWorker::Session { channel } => send(end, &[SESSION], channel.as_ref().map(AsFd::as_fd)),
-        ToWorker::Restore { contents } => send(end, &[RESTORE], Some(contents.as_fd())),
-        ToWorker::Park { contents } => send(end, &[PARK], Some(contents.as_fd())),
+        ToWorker::Restore { contents } => send_all(end, &[RESTORE], contents.iter()),
+        ToWorker::Park { contents } => send_all(end, &[PARK], contents.iter()),
         ToWorker::End { reason } => send(end, &with_reason(END, reason), None),
         ToWorker::Cached { ticket, entry } => {
             let mut bytes = vec![CACHED];
@@ -319,12 +321,17 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
 /// # Errors
 /// The system's error, or an `InvalidData` error that contains [`Nonsense`].
 pub fn receive_in_worker(end: impl AsFd) -> io::Result<Option<ToWorker>> {
-    let Some((bytes, descriptor)) = receive(end)? else {
+    let Some((bytes, descriptors)) = receive_all(end, MOST_FILES)? else {
         return Ok(None);
     };
-    match (bytes.split_first(), descriptor) {
-        (Some((&RESTORE, [])), Some(contents)) => Ok(Some(ToWorker::Restore { contents })),
-        (Some((&PARK, [])), Some(contents)) => Ok(Some(ToWorker::Park { contents })),
+    if let (&[kind @ (RESTORE | PARK)], false) = (&bytes[..], descriptors.is_empty()) {
+        let contents = descriptors;
+        return Ok(Some(match kind {
+            RESTORE => ToWorker::Restore { contents },
+            _ => ToWorker::Park { contents },
+        }));
+    }
+    match (bytes.split_first(), descriptors.into_iter().next()) {
         (Some((&ASSIGN, rest)), Some(page)) => Assignment::from_bytes(rest)
             .map(|assignment| {
                 Some(ToWorker::Assign {
@@ -456,9 +463,17 @@ fn nonsense() -> io::Error {
 }
 
 fn send(end: impl AsFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    send_all(end, bytes, descriptor.iter())
+}
+
+fn send_all<'a>(
+    end: impl AsFd,
+    bytes: &[u8],
+    descriptors: impl Iterator<Item = &'a (impl AsFd + 'a)>,
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<_> = descriptor.into_iter().collect();
+    let descriptors: Vec<_> = descriptors.map(AsFd::as_fd).collect();
     if !descriptors.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
@@ -472,8 +487,14 @@ fn send(end: impl AsFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io:
 }
 
 fn receive(end: impl AsFd) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+    let received = receive_all(end, 1)?;
+    Ok(received.map(|(bytes, descriptors)| (bytes, descriptors.into_iter().next())))
+}
+
+// Receives up to `most` descriptors with the message. The kernel drops the others.
+fn receive_all(end: impl AsFd, most: usize) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; MAX_MESSAGE];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(most))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -483,10 +504,12 @@ fn receive(end: impl AsFd) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
             other => break other?,
         }
     };
-    let descriptor = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
     if received.bytes == 0 {
         // Empty messages are never sent, so 0 bytes mean that the channel is closed.
         return Ok(None);
@@ -497,7 +520,7 @@ fn receive(end: impl AsFd) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
         return Err(nonsense());
     }
     bytes.truncate(received.bytes);
-    Ok(Some((bytes, descriptor)))
+    Ok(Some((bytes, descriptors)))
 }
 
 #[cfg(test)]
@@ -599,6 +622,31 @@ mod tests {
         }
         drop(supervisor);
         assert!(receive_in_worker(&worker).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_files_of_a_parked_session_arrive_in_their_order() {
+        let (supervisor, worker) = pair().unwrap();
+        for count in [1, MOST_FILES] {
+            let folder = tempfile::tempdir().unwrap();
+            let files = (0..count).map(|number| {
+                let path = folder.path().join(number.to_string());
+                std::fs::write(&path, [number as u8]).unwrap();
+                OwnedFd::from(File::open(path).unwrap())
+            });
+            let contents = files.collect();
+            send_to_worker(&supervisor, &ToWorker::Restore { contents }).unwrap();
+            let heard = receive_in_worker(&worker).unwrap();
+            let Some(ToWorker::Restore { contents }) = heard else {
+                panic!("{heard:?}");
+            };
+            let numbers = contents.into_iter().map(|file| {
+                let mut number = [0];
+                File::from(file).read_exact(&mut number).unwrap();
+                usize::from(number[0])
+            });
+            assert!(numbers.eq(0..count));
+        }
     }
 
     #[test]

@@ -128,6 +128,15 @@ impl Event {
         host.map(Host::into_contents).unwrap_or_default()
     }
 
+    /// Takes the command's host memory if the command has ended.
+    #[must_use]
+    pub fn take_host(&self) -> Option<Host> {
+        match self.ended.load(Ordering::Acquire) {
+            true => self.host.lock().take(),
+            false => None,
+        }
+    }
+
     /// Frees the command's host memory if the command has ended.
     pub fn drop_host(&self) {
         if self.ended.load(Ordering::Acquire) {

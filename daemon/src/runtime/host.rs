@@ -55,6 +55,35 @@ impl Host {
         }
     }
 
+    /// Returns the bytes of memory that no driver uses; none of a chunk, which sockets share.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Host::Source(bytes) => bytes,
+            Host::Target(bytes) => bytes,
+            Host::Block(block) => block.as_ref(),
+            // SAFETY: the part is exclusively owned here, and mapped as long as it lives. Whoever passes its pointer to a
+            // driver gives the memory away until the driver's end.
+            Host::Pinned(part) => unsafe {
+                std::slice::from_raw_parts(part.pointer(), part.length())
+            },
+            Host::Chunk(_) => &[],
+        }
+    }
+
+    /// As [`Host::bytes`], to be written; none of a payload.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Host::Target(bytes) => bytes,
+            Host::Block(block) => block.as_mut(),
+            // SAFETY: as for `bytes`; the part is borrowed mutably.
+            Host::Pinned(part) => unsafe {
+                std::slice::from_raw_parts_mut(part.pointer(), part.length())
+            },
+            Host::Source(_) | Host::Chunk(_) => &mut [],
+        }
+    }
+
     /// Returns the pointer from which the driver reads.
     pub(super) fn source(&self) -> *const u8 {
         match self {

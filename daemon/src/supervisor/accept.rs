@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use super::authentication;
 use super::links::Links;
+use super::managed::Managed;
 use super::node_service::ControlConnections;
 use super::opening::{self, Opening};
 use super::workers::Workers;
@@ -59,6 +60,7 @@ pub(super) struct Acceptor {
     pub(super) places: Places,
     pub(super) workers: Workers,
     pub(super) links: Links,
+    pub(super) managed: Option<Managed>,
     /// Connections that were not served, by reason.
     pub(super) refused: Arc<Reasons>,
     pub(super) control: ControlConnections,
@@ -350,6 +352,10 @@ async fn hand_over<Socket: Passed>(
     let descriptor = socket.into_descriptor()?;
     let passed = match preamble.purpose {
         Purpose::Measure => acceptor.links.pass(&preamble, bytes, descriptor),
+        Purpose::Contents => match &acceptor.managed {
+            Some(managed) => managed.pass(&preamble, bytes, descriptor),
+            None => Err((descriptor, Verdict::UnknownSession)),
+        },
         _ => acceptor.workers.pass(&preamble, bytes, descriptor).await,
     };
     match passed {

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -53,6 +54,28 @@ impl Contents {
     pub(super) fn at_the_start(&self) -> io::Result<OwnedFd> {
         io::Seek::rewind(&mut self.file()?)?;
         self.descriptor()
+    }
+
+    /// How many bytes there are.
+    pub(super) fn length(&self) -> io::Result<u64> {
+        Ok(self.file()?.metadata()?.len())
+    }
+
+    /// Writes bytes at a position.
+    pub(super) fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.file()?.write_all_at(bytes, at)
+    }
+
+    /// Sends bytes to a socket that blocks, without a copy. Returns how many.
+    pub(super) fn send_at(&self, socket: &TcpStream, at: u64, most: usize) -> io::Result<usize> {
+        let (file, mut at) = (self.file()?, at);
+        loop {
+            match rustix::fs::sendfile(socket, file, Some(&mut at), most) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                sent => return Ok(sent?),
+            }
+        }
     }
 
     /// Reads up to `most` bytes at a position. Returns fewer only at the end of the file.
@@ -114,11 +137,6 @@ impl Writer {
         }
     }
 
-    /// How many bytes have come.
-    pub(super) fn length(&self) -> u64 {
-        self.written + self.batch.len() as u64
-    }
-
     /// Waits until everything is written. Returns the contents.
     ///
     /// # Errors
@@ -135,7 +153,7 @@ impl Writer {
         let at = self.written;
         self.written += batch.len() as u64;
         self.writing = Some(tokio::task::spawn_blocking(move || {
-            contents.file()?.write_all_at(&batch, at)
+            contents.write_at(&batch, at)
         }));
         Ok(())
     }

@@ -377,6 +377,7 @@ impl Node {
             },
             workers: self.workers.clone(),
             links: self.links.clone(),
+            managed: self.managed.clone(),
             refused: Arc::clone(&refused),
             control: node_service::serve(NodeService {
                 settings: Arc::clone(&self.settings),

@@ -230,13 +230,13 @@ impl Node for NodeService {
             return Err(Status::unavailable("the node is shutting down"));
         }
         let readiness = Arc::clone(&self.readiness);
-        let (answer, answered) = mpsc::channel(1);
+        let (answer, answered) = mpsc::channel(2);
         // The answer's stream begins at once, because the transfer takes longer than calls may.
         tokio::spawn(async move {
             let peer = request.extensions().get::<Peer>().cloned();
             let parts = request.into_inner();
             let known = readiness.current_inventory();
-            let taken = managed.take_sessions(parts, known, peer).await;
+            let taken = managed.take_sessions(parts, known, peer, &answer).await;
             if let Err(status) = &taken {
                 tracing::warn!(
                     reason = status.message(),

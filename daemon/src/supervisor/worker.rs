@@ -395,7 +395,7 @@ impl Worker {
     }
 
     /// Asks the worker to park its session.
-    pub(super) fn park(&self, contents: OwnedFd) -> io::Result<()> {
+    pub(super) fn park(&self, contents: Vec<OwnedFd>) -> io::Result<()> {
         self.is_parking.send_replace(true);
         self.send(&ToWorker::Park { contents })
     }

@@ -652,7 +652,8 @@ impl Workers {
         }
     }
 
-    fn certificate(&self) -> Result<Option<SessionCertificate>, NotOpened> {
+    /// A certificate for connections that prove a secret, if the node uses TLS.
+    pub(super) fn certificate(&self) -> std::io::Result<Option<SessionCertificate>> {
         Ok(match self.0.secured {
             true => Some(SessionCertificate::generate()?),
             false => None,

@@ -71,7 +71,7 @@ pub struct SessionStart {
 #[derive(Clone, Debug)]
 pub enum Source {
     /// What the worker before has written.
-    File(Arc<File>),
+    Files(Arc<[File]>),
     /// Nothing: the client sends all of its commands again.
     Nothing,
 }

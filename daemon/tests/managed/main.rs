@@ -9,6 +9,7 @@ mod endings;
 mod leaders;
 mod measuring;
 mod moved;
+mod moved_large;
 mod reach;
 mod reports;
 mod shares;

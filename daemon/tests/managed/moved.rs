@@ -137,7 +137,7 @@ impl Taker {
         }
         let _ = self.receives.send(());
         self.answers.notified().await;
-        let _ = answer.send(Ok(SessionsTaken {})).await;
+        let _ = answer.send(Ok(SessionsTaken::default())).await;
         Ok(())
     }
 }
@@ -511,6 +511,8 @@ fn a_move_that_is_called_off_ends_its_call_while_another_session_is_waited_for()
     let daemon = &scene.cluster.daemon;
     let other = Resuming::open_leased(daemon, process(2), LONG, false, &scene.credential);
     let mut other = other.unwrap();
+    // A heartbeat from before the other session opened would look like the end of the first one.
+    scene.cluster.node.beat(|of| of.sessions == 2);
     let first = Target::start(true);
     scene.moves_to(&first, 21);
     park(&mut scene.session);

@@ -1,4 +1,4 @@
-//! The connections of a measurement, made by the end that begins it.
+//! The connections of a measurement, and others between nodes, made by the end that begins it.
 //!
 //! The addresses are tried in parallel, a little apart, because the first may be unreachable from here. An address may
 //! belong to another machine here, so a connection counts only when both ends have proved the measurement's secret.
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{
-    BadPreamble, ClientWord, GREETING, Greeting, Preamble, Purpose, Verdict, WORKER_PROOF,
-    check_worker_proof, client_proof,
+    BadPreamble, CLIENT_PROOF, ClientWord, GREETING, Greeting, PREAMBLE, Preamble, Purpose,
+    Verdict, WORKER_PROOF, check_client_proof, check_worker_proof, client_proof, worker_proof,
 };
 use causeway_proto::socket::set_options;
-use causeway_security::{Fingerprint, Line, NotSecured, TlsStream, complete, pinned};
+use causeway_security::{Fingerprint, Line, NotSecured, ServerTls, TlsStream, complete, pinned};
 
 use crate::exchange::{Ends, lanes};
 
@@ -209,14 +209,27 @@ fn with_lanes(
 /// # Errors
 /// [`NotDialled`], before `deadline`.
 pub fn dial(end: &End, at: SocketAddr, lane: u8, deadline: Instant) -> Result<Line, NotDialled> {
-    let socket = TcpStream::connect_timeout(&at, left(deadline)?)?;
-    set_options(&socket)?;
     let preamble = Preamble {
         purpose: Purpose::Measure,
         lane,
         session: end.id,
         link: 0,
     };
+    dial_with(end, at, &preamble, deadline)
+}
+
+/// As [`dial`], for the purpose of the preamble.
+///
+/// # Errors
+/// As [`dial`].
+pub fn dial_with(
+    end: &End,
+    at: SocketAddr,
+    preamble: &Preamble,
+    deadline: Instant,
+) -> Result<Line, NotDialled> {
+    let socket = TcpStream::connect_timeout(&at, left(deadline)?)?;
+    set_options(&socket)?;
     let preamble = preamble.encode();
     let line = Line::Clear(socket);
     write_by(&line, &preamble, deadline)?;
@@ -245,6 +258,45 @@ pub fn dial(end: &End, at: SocketAddr, lane: u8, deadline: Instant) -> Result<Li
         Ok(refusal) if refusal.verdict != Verdict::Welcome => Err(refusal.verdict.into()),
         _ => Err(NotDialled::Impostor),
     }
+}
+
+/// Takes part in such a connection at the end that was dialled, once the preamble was read there.
+///
+/// # Errors
+/// [`NotDialled`], before `deadline`. The connection must then be closed.
+pub fn welcome(
+    socket: TcpStream,
+    preamble: &[u8; PREAMBLE],
+    secret: &SessionSecret,
+    tls: Option<&ServerTls>,
+    deadline: Instant,
+) -> Result<Line, NotDialled> {
+    set_options(&socket)?;
+    let line = match tls {
+        None => Line::Clear(socket),
+        Some(tls) => {
+            let records = complete(tls.handshake()?, &socket, deadline)?;
+            Line::Tls(TlsStream::new(socket, records)?)
+        }
+    };
+    let greeting = Greeting::welcome();
+    write_by(&line, &greeting.encode(), deadline)?;
+    let mut theirs = [0; CLIENT_PROOF];
+    read_by(&line, &mut theirs, deadline)?;
+    if check_client_proof(secret, preamble, &greeting.nonce, &theirs).is_none() {
+        // The caller may be gone.
+        let _ = write_by(
+            &line,
+            &Greeting::refusal(Verdict::Unproved).encode(),
+            deadline,
+        );
+        return Err(Verdict::Unproved.into());
+    }
+    let ours = worker_proof(secret, preamble, &greeting.nonce, &theirs, 0);
+    write_by(&line, &ours, deadline)?;
+    line.socket().set_read_timeout(None)?;
+    line.socket().set_write_timeout(None)?;
+    Ok(line)
 }
 
 fn secure(
@@ -318,7 +370,6 @@ pub(crate) fn read_by(mut line: &Line, mut into: &mut [u8], deadline: Instant) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_proto::preamble::{CLIENT_PROOF, PREAMBLE, worker_proof};
     use std::net::TcpListener;
 
     fn answer(mut socket: TcpStream, secret: &SessionSecret) -> io::Result<TcpStream> {

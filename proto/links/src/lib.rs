@@ -5,7 +5,8 @@
 //! - [`Admission`]: whether a daemon measures now; pure.
 //! - [`Table`]: the figures that are kept; pure. [`LinkMemory`] is their file.
 //! - [`put_slow_last`]: which of a node's addresses is tried first; pure.
-//! - [`dial`], [`lead`], [`follow`]: one measurement, over connections that both ends have proved.
+//! - [`dial`], [`lead`], [`follow`]: one measurement, over connections that both ends have proved;
+//! - [`dial_with`], [`welcome`]: other connections between nodes, proved in the same way.
 //!
 //! Nothing here listens, and nothing here decides who may measure. Invariant: a measurement ends within
 //! [`Terms::limit`], whatever the other end does.
@@ -23,7 +24,9 @@ mod table;
 mod wire;
 
 pub use admission::{Admission, Asker, Busy, MOST_TRAFFIC, Refused, SessionLoad, Used};
-pub use dial::{Dialled, End, NotDialled, WrongDigest, certificate, dial, dial_any};
+pub use dial::{
+    Dialled, End, NotDialled, WrongDigest, certificate, dial, dial_any, dial_with, welcome,
+};
 pub use exchange::{Ends, NotMeasured, Terms, follow, lanes, lead};
 pub use figures::{Measured, Meter, PROBES, RoundTrip};
 pub use memory::{BadMemory, LinkMemory, seconds_now};

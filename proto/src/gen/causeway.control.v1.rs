@@ -153,8 +153,34 @@ pub struct Taking {
     pub sessions: u32,
 }
 #[allow(clippy::all)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SessionsTaken {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionsTaken {
+    /// in the first answer only
+    #[prost(message, optional, tag = "1")]
+    pub contents: ::core::option::Option<ContentsWay>,
+}
+/// How the sender connects for the contents of large sessions, as for a session's connections: purpose `Contents`, lane the
+/// number of a further file, link the number of the session, from 1.
+///
+/// The sender sends chunks: 8 bytes, little-endian, are the length, and that many bytes follow. 0: the sender still waits.
+/// 2^64-1: the file has ended. The receiver then answers with the number of all bytes that it has written, in 8 bytes.
+/// 2^64-2: the session has ended or does not move, so the file is of no use.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContentsWay {
+    /// 16 bytes; names the transfer
+    #[prost(bytes = "bytes", tag = "1")]
+    pub id: ::prost::bytes::Bytes,
+    /// 32 bytes; both ends prove that they know it
+    #[prost(bytes = "bytes", tag = "2")]
+    pub secret: ::prost::bytes::Bytes,
+    /// digest of the receiver's certificate, with TLS
+    #[prost(bytes = "bytes", tag = "3")]
+    pub certificate_sha256: ::prost::bytes::Bytes,
+    /// most further files of a session
+    #[prost(uint32, tag = "4")]
+    pub files: u32,
+}
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetInventoryRequest {
@@ -749,8 +775,8 @@ pub mod node_client {
                 .insert(GrpcMethod::new("causeway.control.v1.Node", "GetSessionEnd"));
             self.inner.unary(req, path, codec).await
         }
-        /// Takes over the parked sessions of a lease from another node. Answers once: when all have arrived, and their
-        /// clients can resume them here.
+        /// Takes over the parked sessions of a lease from another node. Answers twice: with the way for large contents when the
+        /// first session begins to arrive, and when all have arrived, and their clients can resume them here.
         pub async fn take_sessions(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::SessionPart>,
@@ -879,8 +905,8 @@ pub mod node_server {
             >
             + std::marker::Send
             + 'static;
-        /// Takes over the parked sessions of a lease from another node. Answers once: when all have arrived, and their
-        /// clients can resume them here.
+        /// Takes over the parked sessions of a lease from another node. Answers twice: with the way for large contents when the
+        /// first session begins to arrive, and when all have arrived, and their clients can resume them here.
         async fn take_sessions(
             &self,
             request: tonic::Request<tonic::Streaming<super::SessionPart>>,

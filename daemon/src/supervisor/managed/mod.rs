@@ -30,6 +30,7 @@ mod sought;
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -37,6 +38,7 @@ use std::time::{Duration, Instant, SystemTime};
 use causeway_managers::{Disbelieved, HighestTerm, probe};
 use causeway_proto::control::Inventory;
 use causeway_proto::manager::MoveEnded;
+use causeway_proto::preamble::{Introduction, PREAMBLE, Verdict};
 use causeway_security::{EndKey, LeaseVerifier, NotALease, VerifiedLease};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -84,6 +86,8 @@ struct Shared {
     links: ClusterLinks,
     /// Proves to other nodes that an end of a link is this node's.
     end_key: EndKey,
+    /// What other nodes send of large sessions.
+    transfers: moving::Transfers,
 }
 
 #[derive(Default)]
@@ -196,6 +200,7 @@ impl Managed {
             workers,
             links,
             end_key,
+            transfers: moving::Transfers::default(),
         }))
     }
 
@@ -247,6 +252,19 @@ impl Managed {
         });
         let leased: Vec<Leased> = leased.collect();
         Ok((place, leased))
+    }
+
+    /// Passes a connection to the transfer of sessions that it names.
+    ///
+    /// # Errors
+    /// The connection, with the reason to refuse it.
+    pub(super) fn pass(
+        &self,
+        preamble: &Introduction,
+        bytes: [u8; PREAMBLE],
+        socket: OwnedFd,
+    ) -> Result<(), (OwnedFd, Verdict)> {
+        self.0.transfers.pass(preamble, bytes, socket)
     }
 
     /// Notes that the session has a worker. From now on, its lease's end also ends the session.

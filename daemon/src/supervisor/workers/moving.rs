@@ -24,7 +24,7 @@ use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Worker;
 use super::reopening::Reopened;
 use super::{Served, Workers, WorkersState};
-use crate::handover::Leased;
+use crate::handover::{Leased, MOST_FILES};
 
 /// How often the sessions of a lease that leaves are looked at, beside each end of a worker.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -35,7 +35,7 @@ pub(super) struct Moving {
     /// Leases whose sessions are being parked and sent, or were sent, and the node's grants of these leases.
     leaving: HashMap<LeaseId, Epoch>,
     /// The files of sessions that are being parked for a move.
-    parking: HashMap<SessionId, Contents>,
+    parking: HashMap<SessionId, Vec<Contents>>,
     parked: HashMap<SessionId, ParkedHere>,
 }
 
@@ -60,7 +60,7 @@ enum Stage {
 
 /// What a parked session needs beside its ticket to go on here.
 struct Moved {
-    contents: Contents,
+    contents: Vec<Contents>,
     place: Place,
     leased: Vec<Leased>,
 }
@@ -68,7 +68,8 @@ struct Moved {
 /// A session on its way to another node. Its contents may still grow.
 pub(in super::super) struct Departing {
     pub(in super::super) id: SessionId,
-    pub(in super::super) contents: Contents,
+    /// One file, and the further ones.
+    pub(in super::super) contents: Vec<Contents>,
 }
 
 /// The sessions of a lease that leaves.
@@ -93,7 +94,7 @@ pub(in super::super) enum Progress {
 /// A session that has come from another node.
 pub(in super::super) struct Arrived {
     pub(in super::super) ticket: Ticket,
-    pub(in super::super) contents: Contents,
+    pub(in super::super) contents: Vec<Contents>,
     pub(in super::super) place: Place,
     pub(in super::super) leased: Vec<Leased>,
 }
@@ -381,17 +382,17 @@ impl Workers {
         let unasked: Vec<_> = unasked.collect();
         let (files, count) = (self.contents_files(), unasked.len());
         let made = move || {
-            let files = (0..count).map(|_| files.make());
-            files.collect::<io::Result<Vec<File>>>()
+            let sessions = (0..count).map(|_| files.make_all());
+            sessions.collect::<io::Result<Vec<_>>>()
         };
         let made = tokio::task::spawn_blocking(made).await;
         let made = made.map_err(io::Error::other)??;
         let mut state = self.0.state.lock();
-        for ((id, worker), file) in unasked.into_iter().zip(made) {
+        for ((id, worker), contents) in unasked.into_iter().zip(made) {
             // A session may have ended meanwhile.
             if state.sessions.contains_key(id) {
-                let contents = Contents::from(file);
-                worker.park(contents.descriptor()?)?;
+                let files = contents.iter().map(Contents::descriptor);
+                worker.park(files.collect::<io::Result<_>>()?)?;
                 state.moving.parking.insert(*id, contents);
             }
         }
@@ -606,7 +607,7 @@ fn why_never(served: &Served) -> Option<&'static str> {
 }
 
 /// Makes the files for contents of sessions, without names. May wait for a disk.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(in super::super) struct ContentsFiles(Option<ParkedSessions>);
 
 impl ContentsFiles {
@@ -615,6 +616,14 @@ impl ContentsFiles {
             Some(files) => files.nameless(),
             None => Ok(rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?.into()),
         }
+    }
+
+    // The files of one session. With further ones, a large session has several threads that write and send.
+    fn make_all(&self) -> io::Result<Vec<Contents>> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let further = cores.saturating_sub(1).clamp(1, MOST_FILES - 1);
+        let files = (0..=further).map(|_| Ok(self.make()?.into()));
+        files.collect()
     }
 }
 

@@ -179,7 +179,7 @@ impl Workers {
         let asking = tokio::task::spawn_blocking(move || {
             for (id, worker) in parkable {
                 let asked = files.contents(&id);
-                let asked = asked.and_then(|contents| worker.park(contents.into()));
+                let asked = asked.and_then(|contents| worker.park(vec![contents.into()]));
                 if let Err(error) = asked {
                     worker.cannot_park(format!("its files cannot be made: {error}"));
                 }
@@ -307,7 +307,7 @@ impl Workers {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
         let files = state.parked.files.clone().ok_or_else(missing)?;
         let contents = files.take(&id)?;
-        self.open_parked_with(state, id, ticket, contents.into(), None)
+        self.open_parked_with(state, id, ticket, vec![contents.into()], None)
     }
 
     /// Opens a parked session with these contents, in the lease in which it has a place.
@@ -316,7 +316,7 @@ impl Workers {
         state: &mut WorkersState,
         id: SessionId,
         ticket: &Ticket,
-        contents: Contents,
+        contents: Vec<Contents>,
         place: Option<(Place, Vec<Leased>)>,
     ) -> Result<(), NotOpened> {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -368,7 +368,8 @@ impl Workers {
         };
         let admitted = self.admit(&opening, assignment)?;
         let worker = self.assign(state, &admitted.message)?;
-        let contents = contents.at_the_start()?;
+        let contents = contents.iter().map(Contents::at_the_start);
+        let contents = contents.collect::<std::io::Result<_>>()?;
         worker.send(&ToWorker::Restore { contents })?;
         let user = opening.owner.user.as_deref();
         tracing::info!(session = ?id, user, worker = worker.serial, "parked session opened");

@@ -171,7 +171,7 @@ impl Workers {
     ) -> Result<Arc<Worker>, NotOpened> {
         let worker = self.assign(state, message)?;
         if let Some(contents) = &checkpoint.contents {
-            let contents = contents.at_the_start()?;
+            let contents = vec![contents.at_the_start()?];
             let sent = worker.send(&ToWorker::Restore { contents });
             sent.inspect_err(|_| worker.end())?;
         }

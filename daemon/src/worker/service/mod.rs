@@ -330,7 +330,7 @@ fn run_session(
 
 // What a session is put together from that another worker had before.
 fn restores(stage: &Stage, restores: Option<Restores>) -> Option<(Restores, Source)> {
-    let contents = stage.take_contents().map(Source::File);
+    let contents = stage.take_contents().map(Source::Files);
     let nothing = || restores.filter(|of| of.reexecutes).map(|_| Source::Nothing);
     restores.zip(contents.or_else(nothing))
 }

@@ -21,9 +21,10 @@ use crate::worker::session::parking::{Outcome, Way};
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Starts to park the session. `contents` is the file for what it consists of.
-pub(super) fn start(stage: &Arc<Stage>, contents: File) {
+/// Starts to park the session. `contents` are the files for what it consists of.
+pub(super) fn start(stage: &Arc<Stage>, contents: Vec<OwnedFd>) {
     let of_thread = Arc::clone(stage);
+    let contents: Vec<_> = contents.into_iter().map(File::from).collect();
     let started = stage
         .scope
         .try_spawn("park", move || park(&of_thread, &contents));
@@ -34,7 +35,7 @@ pub(super) fn start(stage: &Arc<Stage>, contents: File) {
     }
 }
 
-fn park(stage: &Arc<Stage>, contents: &File) {
+fn park(stage: &Arc<Stage>, contents: &[File]) {
     // The client may just be connecting.
     let Some((session, carrier)) = stage.session().zip(stage.carrier()) else {
         return;
@@ -99,7 +100,7 @@ fn checkpoint(stage: &Arc<Stage>) {
     let begun = Instant::now();
     let made = memory_file().map_err(|error| error.to_string());
     let outcome = match &made {
-        Ok(contents) => session.checkpoint(&turn, contents, most, &way),
+        Ok(contents) => session.checkpoint(&turn, std::slice::from_ref(contents), most, &way),
         Err(error) => Outcome::Never(error.clone()),
     };
     let sealed = |contents: File| seal(contents).map_err(|error| error.to_string());

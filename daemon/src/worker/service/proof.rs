@@ -175,7 +175,7 @@ pub(super) fn connection(
         },
         Purpose::Heartbeat => Connection::Heartbeat(line),
         // Links take their own connections, and shared memory is handled above.
-        Purpose::Peer | Purpose::SharedBulk | Purpose::Measure => {
+        Purpose::Peer | Purpose::SharedBulk | Purpose::Measure | Purpose::Contents => {
             return Err(Verdict::Malformed.into());
         }
     })

@@ -61,8 +61,8 @@ pub(super) fn receive(
                         .to_owned(),
                 );
             }
-            Ok(Some(ToWorker::Restore { contents })) => stage.set_contents(contents.into()),
-            Ok(Some(ToWorker::Park { contents })) => parking::start(stage, contents.into()),
+            Ok(Some(ToWorker::Restore { contents })) => stage.set_contents(contents),
+            Ok(Some(ToWorker::Park { contents })) => parking::start(stage, contents),
             Ok(Some(ToWorker::Cached { ticket, entry })) => builds.answered(ticket, entry),
             Ok(Some(ToWorker::End { reason })) => break Ending::ToldToEnd(reason),
             Ok(None) => break Ending::SupervisorGone,

@@ -78,7 +78,7 @@ struct StageState {
     /// Whether the client was away for too long, so that the session ends.
     is_over: bool,
     /// Of a session that was parked.
-    contents: Option<Arc<File>>,
+    contents: Option<Arc<[File]>>,
     /// The generation of the client's lanes, if the session was parked and its command connection has come.
     generation: Option<u64>,
     is_parked: bool,
@@ -187,12 +187,13 @@ impl Stage {
     }
 
     /// Sets the contents of a session that was parked.
-    pub(super) fn set_contents(&self, contents: File) {
-        self.state.lock().contents = Some(Arc::new(contents));
+    pub(super) fn set_contents(&self, contents: Vec<OwnedFd>) {
+        let files = contents.into_iter().map(File::from);
+        self.state.lock().contents = Some(files.collect());
     }
 
-    /// Takes the contents of a session that was parked. The file is deleted, and leaves the disk when it is closed.
-    pub(super) fn take_contents(&self) -> Option<Arc<File>> {
+    /// Takes the contents of a session that was parked. The files are deleted, and leave the disk when they are closed.
+    pub(super) fn take_contents(&self) -> Option<Arc<[File]>> {
         self.state.lock().contents.take()
     }
 

@@ -280,7 +280,7 @@ impl Session {
     pub(crate) fn park(
         &self,
         _turn: &parking::Turn<'_>,
-        contents: &File,
+        contents: &[File],
         way: &dyn parking::Way,
     ) -> parking::Outcome {
         parking::park::park(&self.shared, contents, way)
@@ -291,7 +291,7 @@ impl Session {
     pub(crate) fn checkpoint(
         &self,
         _turn: &parking::Turn<'_>,
-        contents: &File,
+        contents: &[File],
         most: u64,
         way: &dyn parking::Way,
     ) -> parking::Outcome {

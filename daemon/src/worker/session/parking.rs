@@ -102,7 +102,7 @@ pub(crate) enum Outcome {
 impl Parking {
     /// `source`: of a session that another worker had before.
     pub(super) fn new(source: Option<Source>) -> Parking {
-        let fills = matches!(source, Some(Source::File(_)));
+        let fills = matches!(source, Some(Source::Files(_)));
         let restoring = source.map(|from| Restoring {
             from,
             next: 1,

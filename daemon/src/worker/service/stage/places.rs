@@ -203,7 +203,7 @@ pub(super) fn place(state: &StageState, preamble: &Introduction) -> Result<Place
         }
         // Connections of other workers have no place here: each link keeps its own.
         // A measurement has a process of its own.
-        Purpose::Peer | Purpose::Measure => Err(Verdict::Malformed),
+        Purpose::Peer | Purpose::Measure | Purpose::Contents => Err(Verdict::Malformed),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The file with the contents of a parked session.
+//! The files with the contents of a parked session.
 //!
 //! ```text
 //! length of the state, 8 bytes, little-endian
@@ -6,18 +6,25 @@
 //! the contents of each memory object, in the order in which the state names them, in pieces of `PIECE` bytes
 //! ```
 //!
-//! XXH3 with 128 bits, little-endian, follows the state and each piece. It finds a file that was truncated or damaged.
-//! Nobody else can write the file, so a checksum is enough.
+//! A large session that moves has further files. The first file then has the state alone. The further files get the pieces
+//! in turns, and a thread each: the kernel lets one thread at a time write to a file. Each further file begins with its
+//! number, as a state does.
+//!
+//! XXH3 with 128 bits, little-endian, follows each state and each piece. It finds a file that was truncated or damaged.
+//! Nobody else can write the files, so a checksum is enough.
 //!
 //! Invariant: a session goes on only if all digests are right.
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_proto::command::NdRange;
-use causeway_proto::id::MemoryId;
+use causeway_proto::id::{DeviceIndex, MemoryId};
 use causeway_proto::region::Region;
 use causeway_proto::status::Status;
 use prost::Message;
@@ -28,12 +35,16 @@ use crate::runtime::clock;
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::host::Host;
 use crate::runtime::queue::Queue as NativeQueue;
-use crate::worker::objects::Memory;
 use crate::worker::objects::arguments::Names;
+use crate::worker::objects::{Context, Memory};
 use crate::worker::session::tables::Objects;
 
-/// Bytes that are read or written at a time: whole elements of every image, and two blocks that are used again.
-const PIECE: u64 = 3 << 19;
+/// Bytes that are read or written at a time: whole elements of every image, and less than a slab of pinned memory.
+const PIECE: u64 = 3 << 18;
+/// Pieces that a device has beside the one that a thread has.
+const AHEAD: usize = 3;
+/// Bytes of contents from which on they are dealt to further files.
+const DEALT_FROM: u64 = 64 << 20;
 /// Longest state.
 const MOST_STATE: u64 = 1 << 30;
 
@@ -58,6 +69,17 @@ pub(super) struct State {
     /// The wall clock at the same time.
     #[prost(uint64, tag = "7")]
     pub(super) wall_ns: u64,
+    /// Number of further files that have the contents. 0: they follow in this file.
+    #[prost(uint32, tag = "8")]
+    pub(super) further: u32,
+}
+
+/// How a further file begins.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct Further {
+    /// The number of the file, from 1.
+    #[prost(uint32, tag = "9")]
+    number: u32,
 }
 
 /// A failed event that the client has not released.
@@ -128,6 +150,9 @@ pub(super) enum NotMoved {
     Record,
     #[error("the driver does not move the contents of memory object {0}: {1}")]
     Memory(u64, Status),
+    /// Another file has a fault.
+    #[error("another file cannot be used")]
+    Other,
 }
 
 /// Returns the memory whose contents belong to the session. What shares the bytes of another object is left out.
@@ -155,35 +180,140 @@ pub(super) fn names(objects: &Objects) -> Names {
     }
 }
 
-/// Writes the file. Calls the driver.
-pub(super) fn write(file: &File, state: &State, parts: &[Part]) -> Result<(), NotMoved> {
+/// Writes the session: to the first of these files alone, or, if it is large, to all of them. Calls the driver.
+pub(super) fn write(files: &[File], mut state: State, parts: &[Part]) -> Result<(), NotMoved> {
+    let (file, further) = files.split_first().ok_or(NotMoved::Record)?;
+    let bytes: u64 = parts.iter().map(Part::size).sum();
+    let further = match bytes < DEALT_FROM {
+        true => &[],
+        false => further,
+    };
+    state.further = further.len() as u32;
     let mut out = BufWriter::new(file);
-    let blocks = Blocks::default();
-    let state = state.encode_to_vec();
-    out.write_all(&(state.len() as u64).to_le_bytes())?;
-    write_checked(&mut out, &state)?;
+    write_head(&mut out, &state)?;
+    if further.is_empty() {
+        write_pieces(&mut out, parts, &Share::WHOLE, &AtomicBool::new(false))?;
+        return Ok(out.flush()?);
+    }
+    out.flush()?;
+    on_threads(further, |file, share, has_failed| {
+        let mut out = BufWriter::new(file);
+        write_head(&mut out, &share.head())?;
+        write_pieces(&mut out, parts, share, has_failed)?;
+        Ok(out.flush()?)
+    })
+}
+
+fn write_head(out: &mut impl Write, head: &impl Message) -> io::Result<()> {
+    let head = head.encode_to_vec();
+    out.write_all(&(head.len() as u64).to_le_bytes())?;
+    write_checked(out, &head)
+}
+
+// Writes a file's share of the contents, unless another one has failed.
+fn write_pieces(
+    out: &mut impl Write,
+    parts: &[Part],
+    share: &Share,
+    has_failed: &AtomicBool,
+) -> Result<(), NotMoved> {
+    let (mut copiers, mut first) = (Copiers::default(), 0);
     for part in parts {
         let failed = |status| NotMoved::Memory(part.id.0, status);
-        let queue = queue_for(&part.memory).map_err(failed)?;
         let native = part.memory.native().map_err(failed)?;
         let mut ends = |reading: Event| {
             reading.wait().map_err(failed)?;
-            Ok::<(), NotMoved>(write_checked(&mut out, &reading.take_contents())?)
+            let read = reading.take_host().ok_or(NotMoved::Record)?;
+            Ok::<(), NotMoved>(write_checked(out, read.bytes())?)
         };
-        // The device reads the next piece while this one is written.
-        let mut last: Option<Event> = None;
-        for (offset, length) in pieces(part.size) {
+        // The device reads the next pieces while this one is written.
+        let mut under_way = VecDeque::with_capacity(AHEAD);
+        for (offset, length) in share.pieces(&mut first, part.size) {
+            if has_failed.load(Ordering::Relaxed) {
+                return Err(NotMoved::Other);
+            }
+            let copier = copiers.of(&part.memory).map_err(failed)?;
             let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
-            let target = Host::Block(blocks.take(length as usize));
-            let event = queue.read(native, &region, target, 0, &WaitList::new());
-            if let Some(before) = last.replace(event.map_err(failed)?) {
-                ends(before)?;
+            let target = copier.host(length);
+            let event = copier
+                .queue
+                .read(native, &region, target, 0, &WaitList::new());
+            under_way.push_back(event.map_err(failed)?);
+            if under_way.len() > AHEAD {
+                under_way.pop_front().map_or(Ok(()), &mut ends)?;
             }
         }
-        last.map_or(Ok(()), ends)?;
+        under_way.into_iter().try_for_each(ends)?;
     }
-    out.flush()?;
     Ok(())
+}
+
+/// The pieces that a file has.
+struct Share {
+    /// The number of the file among those with pieces, from 0.
+    file: u64,
+    files: u64,
+}
+
+impl Share {
+    /// Of a single file.
+    const WHOLE: Share = Share { file: 0, files: 1 };
+
+    fn head(&self) -> Further {
+        Further {
+            number: self.file as u32 + 1,
+        }
+    }
+
+    /// The pieces of the next memory object, which has `size` bytes. `first` counts the pieces before it.
+    fn pieces(&self, first: &mut u64, size: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let all = *first..*first + size.div_ceil(PIECE);
+        *first = all.end;
+        let Range { start, end } = all;
+        let (file, files) = (self.file, self.files);
+        let own = (start..end).filter(move |number| number % files == file);
+        own.map(move |number| {
+            let offset = (number - start) * PIECE;
+            (offset, PIECE.min(size - offset))
+        })
+    }
+}
+
+// Does `work` for each file on a thread of its own. Returns the fault of one that has failed.
+fn on_threads(
+    files: &[File],
+    work: impl Fn(&File, &Share, &AtomicBool) -> Result<(), NotMoved> + Sync,
+) -> Result<(), NotMoved> {
+    let (has_failed, count) = (AtomicBool::new(false), files.len() as u64);
+    let each = |file: &File, number: u64| {
+        let share = Share {
+            file: number,
+            files: count,
+        };
+        let done = work(file, &share, &has_failed);
+        done.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
+    };
+    let each = &each;
+    let ends = std::thread::scope(|scope| {
+        let threads = files.iter().zip(0..).map(|(file, number)| {
+            let thread = std::thread::Builder::new().name("contents".into());
+            let spawned = thread.spawn_scoped(scope, move || each(file, number));
+            spawned.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
+        });
+        // All begin before the first one is waited for.
+        let threads: Vec<_> = threads.collect();
+        let ends = threads.into_iter().map(|thread| match thread?.join() {
+            Ok(end) => end,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ends.collect::<Vec<_>>()
+    });
+    let mut faults: Vec<_> = ends.into_iter().filter_map(Result::err).collect();
+    let told = faults.iter().position(|of| !matches!(of, NotMoved::Other));
+    match told.map(|at| faults.swap_remove(at)) {
+        Some(fault) => Err(fault),
+        None => faults.pop().map_or(Ok(()), Err),
+    }
 }
 
 /// Sets the host clock by the state. A file that cannot be read is reported when it is read whole.
@@ -196,10 +326,9 @@ pub(super) fn set_clock(file: &File) {
     let _ = file.rewind();
 }
 
-/// Reads the file.
+/// Reads the first file.
 pub(super) struct Reader<R> {
     from: BufReader<R>,
-    blocks: Blocks,
     pub(super) state: State,
 }
 
@@ -207,54 +336,106 @@ impl<R: Read> Reader<R> {
     /// Reads the state.
     pub(super) fn open(file: R) -> Result<Reader<R>, NotMoved> {
         let mut from = BufReader::new(file);
-        let mut length = [0; 8];
-        from.read_exact(&mut length)?;
-        let length = u64::from_le_bytes(length);
-        if length > MOST_STATE {
-            return Err(NotMoved::Damaged);
-        }
-        let mut state = Vec::new();
-        // The length is not checked yet, so it allocates nothing.
-        from.by_ref().take(length).read_to_end(&mut state)?;
-        check(&mut from, &state)?;
-        let state = State::decode(&state[..]).map_err(|_| NotMoved::Damaged)?;
-        Ok(Reader {
-            from,
-            blocks: Blocks::default(),
-            state,
-        })
+        let state = read_head(&mut from)?;
+        Ok(Reader { from, state })
     }
 
-    /// Fills a memory object with the contents that come next. Calls the driver.
-    pub(super) fn fill(&mut self, memory: &Memory, described: &Described) -> Result<(), NotMoved> {
+    /// Fills the memory objects that the state names with the contents. Calls the driver.
+    pub(super) fn fill(
+        &mut self,
+        memory: &[Arc<Memory>],
+        further: &[File],
+    ) -> Result<(), NotMoved> {
+        let described = &self.state.memory[..];
+        if memory.len() != described.len() {
+            return Err(NotMoved::Record);
+        }
+        if self.state.further == 0 {
+            let goes_on = AtomicBool::new(false);
+            return fill_pieces(&mut self.from, memory, described, &Share::WHOLE, &goes_on);
+        }
+        let further = further.get(..self.state.further as usize);
+        on_threads(
+            further.ok_or(NotMoved::Damaged)?,
+            |file, share, has_failed| {
+                let mut from = BufReader::new(file);
+                let head: Further = read_head(&mut from)?;
+                if head != share.head() {
+                    return Err(NotMoved::Damaged);
+                }
+                fill_pieces(&mut from, memory, described, share, has_failed)?;
+                ends(from)
+            },
+        )
+    }
+
+    /// Returns the state, once all contents were read.
+    pub(super) fn finish(self) -> Result<State, NotMoved> {
+        ends(self.from)?;
+        Ok(self.state)
+    }
+}
+
+// Checks that a file ends here.
+fn ends(mut from: impl Read) -> Result<(), NotMoved> {
+    match from.read(&mut [0])? {
+        0 => Ok(()),
+        _ => Err(NotMoved::Damaged),
+    }
+}
+
+fn read_head<Head: Message + Default>(from: &mut impl Read) -> Result<Head, NotMoved> {
+    let mut length = [0; 8];
+    from.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > MOST_STATE {
+        return Err(NotMoved::Damaged);
+    }
+    let mut head = Vec::new();
+    // The length is not checked yet, so it allocates nothing.
+    from.by_ref().take(length).read_to_end(&mut head)?;
+    check(from, &head)?;
+    Head::decode(&head[..]).map_err(|_| NotMoved::Damaged)
+}
+
+// Fills memory objects with a file's share of the contents, unless another one has failed.
+fn fill_pieces(
+    from: &mut impl Read,
+    memory: &[Arc<Memory>],
+    described: &[Described],
+    share: &Share,
+    has_failed: &AtomicBool,
+) -> Result<(), NotMoved> {
+    let (mut copiers, mut first) = (Copiers::default(), 0);
+    for (memory, described) in memory.iter().zip(described) {
         let failed = |status| NotMoved::Memory(described.id, status);
         let native = memory.native().map_err(failed)?;
         if native.size() != described.size {
             return Err(NotMoved::Record);
         }
-        let queue = queue_for(memory).map_err(failed)?;
-        // The device gets a piece while the next one is read.
-        let mut last: Option<Event> = None;
-        for (offset, length) in pieces(described.size) {
-            let mut block = self.blocks.take(length as usize);
-            self.from.read_exact(block.as_mut())?;
-            check(&mut self.from, block.as_ref())?;
+        let ends = |event: Event| event.wait().map_err(failed);
+        // The device gets pieces while the next one is read.
+        let mut under_way = VecDeque::with_capacity(AHEAD);
+        for (offset, length) in share.pieces(&mut first, described.size) {
+            if has_failed.load(Ordering::Relaxed) {
+                return Err(NotMoved::Other);
+            }
+            let copier = copiers.of(memory).map_err(failed)?;
+            let mut piece = copier.host(length);
+            from.read_exact(piece.bytes_mut())?;
+            check(from, piece.bytes())?;
             let region = Region::linear(offset, length).map_err(|_| NotMoved::Record)?;
-            let event = queue.write(native, &region, Host::Block(block), 0, &WaitList::new());
-            if let Some(before) = last.replace(event.map_err(failed)?) {
-                before.wait().map_err(failed)?;
+            let event = copier
+                .queue
+                .write(native, &region, piece, 0, &WaitList::new());
+            under_way.push_back(event.map_err(failed)?);
+            if under_way.len() > AHEAD {
+                under_way.pop_front().map_or(Ok(()), ends)?;
             }
         }
-        last.map_or(Ok(()), |last| last.wait().map_err(failed))
+        under_way.into_iter().try_for_each(ends)?;
     }
-
-    /// Returns the state, once all contents were read.
-    pub(super) fn finish(mut self) -> Result<State, NotMoved> {
-        match self.from.read(&mut [0])? {
-            0 => Ok(self.state),
-            _ => Err(NotMoved::Damaged),
-        }
-    }
+    Ok(())
 }
 
 fn write_checked(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
@@ -272,17 +453,80 @@ fn check(from: &mut impl Read, bytes: &[u8]) -> Result<(), NotMoved> {
     }
 }
 
-// The session's own queues may have an order of their own, so this one is apart.
-fn queue_for(memory: &Memory) -> Result<NativeQueue, Status> {
-    let (_, device) = memory
-        .context
-        .devices
-        .first()
-        .ok_or(Status::INVALID_VALUE)?;
-    NativeQueue::new(memory.context.native()?, *device, &[])
+/// How a thread copies memory of one context. The session's own queues may have an order of their own, so its queue is
+/// apart.
+struct Copier {
+    context: Arc<Context>,
+    device: DeviceIndex,
+    queue: NativeQueue,
+    blocks: Blocks,
 }
 
-fn pieces(size: u64) -> impl Iterator<Item = (u64, u64)> {
-    let starts = (0..size.div_ceil(PIECE)).map(|number| number * PIECE);
-    starts.map(move |start| (start, PIECE.min(size - start)))
+impl Copier {
+    fn new(context: &Arc<Context>) -> Result<Copier, Status> {
+        let (device, native) = context.devices.first().ok_or(Status::INVALID_VALUE)?;
+        Ok(Copier {
+            context: Arc::clone(context),
+            device: *device,
+            queue: NativeQueue::new(context.native()?, *native, &[])?,
+            blocks: Blocks::default(),
+        })
+    }
+
+    /// Memory for a piece: pinned, if the device needs that and there is some, so that it copies by itself.
+    fn host(&self, length: u64) -> Host {
+        let length = length as usize;
+        let pinned = match self.queue.device().has_direct_memory() {
+            true => None,
+            false => self.context.pinned(self.device, length),
+        };
+        pinned.map_or_else(|| Host::Block(self.blocks.take(length)), Host::Pinned)
+    }
+}
+
+/// A thread's copier. Objects of one context in turn have the same.
+#[derive(Default)]
+struct Copiers(Option<Copier>);
+
+impl Copiers {
+    fn of(&mut self, memory: &Memory) -> Result<&Copier, Status> {
+        let context = &memory.context;
+        let is_its = |copier: &Copier| Arc::ptr_eq(&copier.context, context);
+        let copier = match self.0.take().filter(is_its) {
+            Some(copier) => copier,
+            None => Copier::new(context)?,
+        };
+        Ok(self.0.insert(copier))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_several_files_are_all_pieces_in_turns() {
+        let sizes = [1, 5 * PIECE, 0, PIECE + 7, 2 * PIECE];
+        let of = |file, files| {
+            let (share, mut first) = (Share { file, files }, 0);
+            let objects = sizes.iter().enumerate();
+            let pieces = objects.flat_map(|(object, size)| {
+                let pieces = share.pieces(&mut first, *size);
+                pieces.map(move |(offset, length)| (object, offset, length))
+            });
+            pieces.collect::<Vec<_>>()
+        };
+        let whole = of(0, 1);
+        let bytes = |object| whole.iter().filter(move |of| of.0 == object);
+        for (object, size) in sizes.iter().enumerate() {
+            assert_eq!(bytes(object).map(|of| of.2).sum::<u64>(), *size);
+        }
+        for files in [2, 3, 4] {
+            let shares: Vec<_> = (0..files).map(|file| of(file, files)).collect();
+            let longest = shares.iter().map(Vec::len).max().unwrap();
+            let rounds = 0..longest;
+            let turns = rounds.flat_map(|at| shares.iter().filter_map(move |of| of.get(at)));
+            assert_eq!(turns.copied().collect::<Vec<_>>(), whole);
+        }
+    }
 }

@@ -17,7 +17,7 @@ use crate::worker::session::shared::Shared;
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Parks the session; see the module. The caller has the turn.
-pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Way) -> Outcome {
+pub(in super::super) fn park(shared: &Arc<Shared>, contents: &[File], way: &dyn Way) -> Outcome {
     match stand_and_write(shared, contents, u64::MAX, way, None) {
         Outcome::Parked { applied, .. } => {
             // Before the client hears that: it dials at once, and would stay with this worker.
@@ -37,7 +37,7 @@ pub(in super::super) fn park(shared: &Arc<Shared>, contents: &File, way: &dyn Wa
 /// [`Outcome::Over`]: the session ends, or something of it goes on for too long. The caller has the turn.
 pub(in super::super) fn checkpoint(
     shared: &Arc<Shared>,
-    contents: &File,
+    contents: &[File],
     most: u64,
     way: &dyn Way,
 ) -> Outcome {
@@ -48,7 +48,7 @@ pub(in super::super) fn checkpoint(
 // Has the client stand, and writes the session when it is quiet, which is not waited for longer than `until`.
 fn stand_and_write(
     shared: &Arc<Shared>,
-    contents: &File,
+    contents: &[File],
     most: u64,
     way: &dyn Way,
     until: Option<Instant>,
@@ -134,7 +134,7 @@ fn wait_until_quiet(shared: &Shared, way: &dyn Way, is_late: &dyn Fn() -> bool) 
     }
 }
 
-fn write(shared: &Shared, contents: &File, most: u64) -> Result<u64, String> {
+fn write(shared: &Shared, contents: &[File], most: u64) -> Result<u64, String> {
     let state = state_of(shared)?;
     let bytes: u64 = state.1.iter().map(file::Part::size).sum();
     let too_long = |bytes: u64| {
@@ -145,9 +145,10 @@ fn write(shared: &Shared, contents: &File, most: u64) -> Result<u64, String> {
     // Before anything is written: memory without its digests and the state.
     too_long(bytes)?;
     let io = |error: std::io::Error| error.to_string();
-    file::write(contents, &state.0, &state.1).map_err(|error| error.to_string())?;
-    // The supervisor measures the file, too.
-    too_long(contents.metadata().map_err(io)?.len())?;
+    file::write(contents, state.0, &state.1).map_err(|error| error.to_string())?;
+    // The supervisor measures the file of a checkpoint, too.
+    let lengths = contents.iter().map(|file| Ok(file.metadata()?.len()));
+    too_long(lengths.sum::<std::io::Result<u64>>().map_err(io)?)?;
     Ok(shared.outbox.last_applied())
 }
 

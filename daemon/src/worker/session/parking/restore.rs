@@ -42,8 +42,10 @@ pub(in super::super) fn restore(
     if !std::mem::replace(&mut under_way.has_clock, true) {
         under_way.begun = Instant::now();
         // Before the first queue, with which a device's clock may be compared with the host's.
-        if let Source::File(contents) = &under_way.from {
-            file::set_clock(contents);
+        if let Source::Files(contents) = &under_way.from
+            && let Some(first) = contents.first()
+        {
+            file::set_clock(first);
         }
     }
     numbering::skip_applied(batch, under_way.next);
@@ -60,7 +62,7 @@ pub(in super::super) fn restore(
     if batch.recorded() == Recorded::Last {
         let created = under_way.begun.elapsed();
         match &under_way.from {
-            Source::File(contents) => fill(shared, contents)?,
+            Source::Files(contents) => fill(shared, contents)?,
             Source::Nothing => {}
         }
         let begun = under_way.begun;
@@ -102,25 +104,25 @@ fn create(shared: &Arc<Shared>, command: command::Command) -> Result<(), Violati
 }
 
 // Fills the created objects with what the worker before has written.
-fn fill(shared: &Arc<Shared>, contents: &File) -> Result<(), Violation> {
+fn fill(shared: &Arc<Shared>, contents: &[File]) -> Result<(), Violation> {
     let lost = |what: String| Violation::NotRestored(what);
     if let Some(what) = broken(&shared.core.lock().objects) {
         return Err(lost(what));
     }
-    let mut reader = file::Reader::open(contents).map_err(|error| lost(error.to_string()))?;
-    for memory in &reader.state.memory.clone() {
-        let found = shared
-            .core
-            .lock()
-            .objects
-            .memory
-            .get(&memory.id())
-            .map(Arc::clone);
-        let found = found.ok_or_else(|| lost(NotMoved::Record.to_string()))?;
-        reader
-            .fill(&found, memory)
-            .map_err(|error| lost(error.to_string()))?;
-    }
+    let (first, further) = contents
+        .split_first()
+        .ok_or_else(|| lost(NotMoved::Damaged.to_string()))?;
+    let mut reader = file::Reader::open(first).map_err(|error| lost(error.to_string()))?;
+    let memory = {
+        let core = shared.core.lock();
+        let ids = reader.state.memory.iter().map(Described::id);
+        let found = ids.map(|id| core.objects.memory.get(&id).map(Arc::clone));
+        found.collect::<Option<Vec<_>>>()
+    };
+    let memory = memory.ok_or_else(|| lost(NotMoved::Record.to_string()))?;
+    reader
+        .fill(&memory, further)
+        .map_err(|error| lost(error.to_string()))?;
     let state = reader.finish().map_err(|error| lost(error.to_string()))?;
     clear_rest(shared, &state).map_err(|error| lost(error.to_string()))?;
     add_events(shared, &state)?;

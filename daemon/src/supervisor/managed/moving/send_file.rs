@@ -1,0 +1,266 @@
+//! Sends further files of sessions to another node, over connections of their own.
+//!
+//! A file leaves while a worker writes it. Each has a thread of its own. This module decides nothing about sessions.
+//! Invariant: no connection lasts longer than the call whose transfer it belongs to.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_links::{End, NotDialled, WrongDigest, certificate, dial_with};
+use causeway_proto::control::ContentsWay;
+use causeway_proto::id::{SessionId, SessionSecret};
+use causeway_proto::preamble::{Preamble, Purpose};
+use causeway_security::Line;
+use parking_lot::Mutex;
+
+use super::super::super::contents::Contents;
+use super::super::super::workers::Progress;
+use super::further::{Head, MOST_CHUNK};
+use super::{LOOK_EVERY, STILL_WAITS, TAKEN_WITHIN};
+use crate::config::ManagerAddress;
+
+/// Time for a connection to be made.
+const DIALLED_WITHIN: Duration = Duration::from_secs(5);
+/// Bytes of a file that are read at once for TLS.
+const BATCH: usize = 256 << 10;
+
+/// The connections of one call for sessions. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Connections(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// Where the other node takes connections, once it has said so.
+    way: Option<(End, ManagerAddress)>,
+    sockets: Vec<TcpStream>,
+    is_over: bool,
+}
+
+/// Ends all connections of a call when it is dropped.
+pub(super) struct EndsWithCall(Connections);
+
+impl Drop for EndsWithCall {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A further file of a session.
+pub(super) struct File<'a> {
+    /// The number of the session in its call, from 1.
+    pub(super) session: u64,
+    /// The number of the file, from 1.
+    pub(super) number: u8,
+    pub(super) contents: &'a Contents,
+}
+
+/// Why a file was not sent.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotSent {
+    /// The contents cannot be read.
+    #[error("{0}")]
+    Here(io::Error),
+    /// The other node was not reached.
+    #[error(transparent)]
+    NotDialled(#[from] NotDialled),
+    /// The connection has failed.
+    #[error("a connection for contents has failed: {0}")]
+    There(io::Error),
+    /// The other node has written another number of bytes.
+    #[error("the node has written a file only in part")]
+    InPart,
+    /// The call has ended.
+    #[error("the call has ended")]
+    Over,
+}
+
+/// The other node's answer names no way for contents.
+#[derive(Debug, thiserror::Error)]
+#[error("the node has answered with nonsense")]
+pub(super) struct Nonsense;
+
+impl From<WrongDigest> for Nonsense {
+    fn from(_: WrongDigest) -> Nonsense {
+        Nonsense
+    }
+}
+
+impl Connections {
+    /// Returns what ends all connections when it is dropped.
+    pub(super) fn end_with_call(&self) -> EndsWithCall {
+        EndsWithCall(self.clone())
+    }
+
+    /// Notes how the other node takes connections.
+    pub(super) fn found(&self, way: &ContentsWay, address: ManagerAddress) -> Result<(), Nonsense> {
+        let end = End {
+            id: SessionId(way.id[..].try_into().map_err(|_| Nonsense)?),
+            secret: SessionSecret(way.secret[..].try_into().map_err(|_| Nonsense)?),
+            fingerprint: certificate(&way.certificate_sha256)?,
+            addresses: Vec::new(),
+        };
+        self.0.lock().way = Some((end, address));
+        Ok(())
+    }
+
+    /// Ends all connections.
+    pub(super) fn end(&self) {
+        let mut state = self.0.lock();
+        state.is_over = true;
+        for socket in state.sockets.drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.lock().is_over
+    }
+
+    /// Sends a file as far as it is written, until it is whole. Blocks.
+    ///
+    /// # Errors
+    /// [`NotSent`].
+    pub(super) fn send(
+        &self,
+        file: &File<'_>,
+        progress: &dyn Fn() -> Progress,
+    ) -> Result<(), NotSent> {
+        loop {
+            // Asked before the length: then the file is whole when the session is parked.
+            let now = progress();
+            if self.is_over() {
+                return Err(NotSent::Over);
+            }
+            if file.contents.length().map_err(NotSent::Here)? > 0 {
+                break;
+            }
+            if !matches!(now, Progress::Parks) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let line = self.dial(file)?;
+        self.send_over(&line, file, progress)
+    }
+
+    fn send_over(
+        &self,
+        mut line: &Line,
+        file: &File<'_>,
+        progress: &dyn Fn() -> Progress,
+    ) -> Result<(), NotSent> {
+        let (mut at, mut last) = (0, Instant::now());
+        loop {
+            let (now, before) = (progress(), at);
+            let length = file.contents.length().map_err(NotSent::Here)?;
+            while at < length {
+                let chunk = MOST_CHUNK.min(length - at);
+                send_chunk(line, file.contents, at, chunk)?;
+                at += chunk;
+            }
+            if self.is_over() {
+                return Err(NotSent::Over);
+            }
+            match now {
+                Progress::Parks => {}
+                Progress::Parked(_) => break,
+                Progress::Over | Progress::Stays => {
+                    let head = Head::GivenUp.encode();
+                    return line.write_all(&head).map_err(NotSent::There);
+                }
+            }
+            if at > before {
+                last = Instant::now();
+            } else if last.elapsed() >= STILL_WAITS {
+                let head = Head::Chunk(0).encode();
+                line.write_all(&head).map_err(NotSent::There)?;
+                last = Instant::now();
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        end(line, at)
+    }
+
+    // Waits until the other node has said where, and connects.
+    fn dial(&self, file: &File<'_>) -> Result<Line, NotSent> {
+        let (end, address) = loop {
+            {
+                let state = self.0.lock();
+                if state.is_over {
+                    return Err(NotSent::Over);
+                }
+                if let Some((end, address)) = &state.way {
+                    break (end.clone(), address.clone());
+                }
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        let preamble = Preamble {
+            purpose: Purpose::Contents,
+            lane: file.number,
+            session: end.id,
+            link: file.session,
+        };
+        let deadline = Instant::now() + DIALLED_WITHIN;
+        let found = (address.host.as_str(), address.port).to_socket_addrs();
+        let mut last = NotDialled::Nowhere("the name has no address".to_owned());
+        for at in found.map_err(NotDialled::Io)? {
+            match dial_with(&end, at, &preamble, deadline) {
+                Ok(line) => return self.keep(line),
+                Err(error) => last = error,
+            }
+        }
+        Err(last.into())
+    }
+
+    fn keep(&self, line: Line) -> Result<Line, NotSent> {
+        let socket = line.socket().try_clone().map_err(NotSent::There)?;
+        let mut state = self.0.lock();
+        if state.is_over {
+            return Err(NotSent::Over);
+        }
+        state.sockets.push(socket);
+        Ok(line)
+    }
+}
+
+fn send_chunk(mut line: &Line, contents: &Contents, at: u64, length: u64) -> Result<(), NotSent> {
+    let head = Head::Chunk(length).encode();
+    line.write_all(&head).map_err(NotSent::There)?;
+    let mut done = 0;
+    while done < length {
+        let left = (length - done) as usize;
+        done += match line {
+            Line::Clear(socket) => {
+                let sent = contents.send_at(socket, at + done, left);
+                sent.map_err(NotSent::There)? as u64
+            }
+            Line::Tls(_) => {
+                let bytes = contents.read_at(at + done, left.min(BATCH));
+                let bytes = bytes.map_err(NotSent::Here)?;
+                if bytes.is_empty() {
+                    return Err(NotSent::Here(io::ErrorKind::UnexpectedEof.into()));
+                }
+                line.write_all(&bytes).map_err(NotSent::There)?;
+                bytes.len() as u64
+            }
+        };
+    }
+    Ok(())
+}
+
+// Says that the file is whole, and waits until the other node has written it.
+fn end(mut line: &Line, length: u64) -> Result<(), NotSent> {
+    let mut taken = [0; 8];
+    let said = line.write_all(&Head::Ended.encode());
+    let limited = said.and_then(|()| line.socket().set_read_timeout(Some(TAKEN_WITHIN)));
+    let answered = limited.and_then(|()| line.read_exact(&mut taken));
+    answered.map_err(NotSent::There)?;
+    match u64::from_le_bytes(taken) == length {
+        true => Ok(()),
+        false => Err(NotSent::InPart),
+    }
+}
