@@ -57,7 +57,8 @@ pub enum WireVersion {
     V22 = 22,
     /// 2026-11: the contents of a session that moves are sent before its ticket.
     V23 = 23,
-    /// 2026-11: the contents of a large session that moves are sent over connections of their own.
+    /// 2026-11: the contents of a large session that moves are sent over connections of their own. A node reports times of
+    /// all commands of a traced queue.
     V24 = 24,
 }
 
