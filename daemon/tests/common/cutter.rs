@@ -81,6 +81,11 @@ impl Cutter {
         self.left.store(bytes, Ordering::SeqCst);
     }
 
+    /// Returns how many connections there were since the last time.
+    pub fn count(&self) -> usize {
+        self.accepted.try_iter().count()
+    }
+
     /// Waits for the next connection.
     pub fn accepted(&self) {
         self.accepted.recv_timeout(LIMIT).expect("a connection");

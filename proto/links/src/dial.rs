@@ -1,7 +1,7 @@
 //! The connections of a measurement, and others between nodes, made by the end that begins it.
 //!
 //! The addresses are tried in parallel, a little apart, because the first may be unreachable from here. An address may
-//! belong to another machine here, so a connection counts only when both ends have proved the measurement's secret.
+//! belong to another machine here, so a connection counts only when both ends have proved the secret.
 //! Invariant: nothing but TLS, the preamble and the proof reaches an end that has not proved the secret.
 
 use std::io::{self, Read, Write};
@@ -74,7 +74,7 @@ pub enum NotDialled {
     #[error(transparent)]
     NotSecured(#[from] NotSecured),
     /// The server that answers does not know the secret.
-    #[error("another server answered: this one does not know the measurement's secret")]
+    #[error("another server answered: this one does not know the secret")]
     Impostor,
     /// No address leads to the other end.
     #[error("{0}")]

@@ -162,7 +162,8 @@ pub struct SessionsTaken {
 /// How the sender connects for the contents of large sessions, as for a session's connections: purpose `Contents`, lane the
 /// number of a further file, link the number of the session, from 1.
 ///
-/// The sender sends chunks: 8 bytes, little-endian, are the length, and that many bytes follow. 0: the sender still waits.
+/// The sender sends chunks: 8 bytes, little-endian, are the length, at most 8 MiB, and that many bytes follow. 0: the
+/// sender still waits.
 /// 2^64-1: the file has ended. The receiver then answers with the number of all bytes that it has written, in 8 bytes.
 /// 2^64-2: the session has ended or does not move, so the file is of no use.
 #[allow(clippy::all)]
@@ -177,9 +178,6 @@ pub struct ContentsWay {
     /// digest of the receiver's certificate, with TLS
     #[prost(bytes = "bytes", tag = "3")]
     pub certificate_sha256: ::prost::bytes::Bytes,
-    /// most further files of a session
-    #[prost(uint32, tag = "4")]
-    pub files: u32,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

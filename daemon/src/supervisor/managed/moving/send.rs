@@ -23,7 +23,7 @@ use tonic::Status;
 use super::super::super::contents::Contents;
 use super::super::super::workers::{Departing, Progress};
 use super::super::{Managed, dial};
-use super::send_file::{Connections, File, Nonsense, NotSent};
+use super::send_file::{Connections, File, NoWay, NotSent};
 use super::{LOOK_EVERY, NotMoved, STILL_WAITS, TAKEN_WITHIN};
 
 /// Bytes of contents in one message.
@@ -115,9 +115,10 @@ impl Managed {
         let mut request = tonic::Request::new(sent);
         dial::authorize(&mut request, self.0.settings.token.as_ref());
         let by = until + BEHIND;
+        let needs_tls = self.0.settings.tls.is_some();
         let connects = |taken: &SessionsTaken| {
             let way = taken.contents.as_ref()?;
-            Some(connections.found(way, address.clone()))
+            Some(connections.found(way, address.clone(), needs_tls))
         };
         let taken = take(&mut client, request, reading, connects);
         let taken = tokio::time::timeout_at(by, taken).await;
@@ -134,7 +135,7 @@ async fn take<Stream>(
     client: &mut NodeClient<tonic::transport::Channel>,
     request: tonic::Request<Stream>,
     reading: JoinHandle<Result<(), Failed>>,
-    connects: impl Fn(&SessionsTaken) -> Option<Result<(), Nonsense>>,
+    connects: impl Fn(&SessionsTaken) -> Option<Result<(), NoWay>>,
 ) -> Result<(), Failed>
 where
     Stream: tokio_stream::Stream<Item = SessionPart> + Send + 'static,
@@ -349,6 +350,7 @@ fn push_contents(parts: &Parts, contents: &Contents, mut at: u64) -> std::io::Re
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{Scene, memory};
     use super::*;
     use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
     use std::io::Write;
@@ -385,5 +387,57 @@ mod tests {
         }
         assert!(arrived == bytes);
         assert_eq!(seek(&worker, SeekFrom::Current(0)).unwrap(), 7);
+    }
+
+    /// Sends a session with the contents of these further files. Returns whether its ticket followed, and how it ended.
+    fn send_all(scene: &Scene, further: &[Vec<u8>]) -> (bool, Result<(), Failed>) {
+        let (queue, mut sent) = mpsc::channel(16);
+        let (call, _goes_on) = oneshot::channel();
+        let parts = Parts {
+            queue,
+            call,
+            connections: scene.connections(),
+        };
+        let first: &[u8] = b"state";
+        let files = std::iter::once(first).chain(further.iter().map(Vec::as_slice));
+        let contents = files.map(|bytes| {
+            let contents = memory();
+            contents.write_at(bytes, 0).unwrap();
+            contents
+        });
+        let departing = vec![Departing {
+            id: SessionId([1; 16]),
+            contents: contents.collect(),
+        }];
+        let parked = |_| Progress::Parked(Box::default());
+        let ended = read(&parts, Taking::default(), departing, &parked);
+        drop(parts);
+        let mut has_ticket = false;
+        while let Some(part) = sent.blocking_recv() {
+            has_ticket |= matches!(part.part, Some(Part::Ticket(_)));
+        }
+        (has_ticket, ended)
+    }
+
+    #[test]
+    fn the_ticket_follows_when_all_files_have_come_over_connections_of_their_own() {
+        let scene = Scene::new(u64::MAX, None);
+        scene.underway.transfer.begin_session();
+        let further: Vec<_> = (1..=4).map(|of| vec![of; usize::from(of) << 20]).collect();
+        let (has_ticket, ended) = send_all(&scene, &further);
+        assert!(has_ticket && ended.is_ok());
+        let files = scene.underway.transfer.end_session().unwrap();
+        let bytes = files.iter().map(|of| of.read_at(0, 5 << 20).unwrap());
+        assert!(bytes.collect::<Vec<_>>() == further);
+    }
+
+    #[test]
+    fn no_ticket_follows_if_one_of_several_connections_breaks() {
+        // The room is for all files but one, whose connection the other end closes.
+        let scene = Scene::new(7 << 20, None);
+        scene.underway.transfer.begin_session();
+        let further: Vec<_> = (1..=4).map(|of| vec![of; 2 << 20]).collect();
+        let (has_ticket, ended) = send_all(&scene, &further);
+        assert!(!has_ticket && matches!(ended, Err(Failed::There(_))));
     }
 }

@@ -35,8 +35,22 @@ pub(super) struct Connections(Arc<Mutex<State>>);
 struct State {
     /// Where the other node takes connections, once it has said so.
     way: Option<(End, ManagerAddress)>,
-    sockets: Vec<TcpStream>,
+    sockets: Vec<Arc<TcpStream>>,
     is_over: bool,
+}
+
+/// A connection, which is one of its call's until this is dropped.
+struct Open<'a> {
+    all: &'a Connections,
+    line: Line,
+    socket: Arc<TcpStream>,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let mut state = self.all.0.lock();
+        state.sockets.retain(|of| !Arc::ptr_eq(of, &self.socket));
+    }
 }
 
 /// Ends all connections of a call when it is dropped.
@@ -77,14 +91,18 @@ pub(super) enum NotSent {
     Over,
 }
 
-/// The other node's answer names no way for contents.
+/// Why the other node's answer is no way for contents.
 #[derive(Debug, thiserror::Error)]
-#[error("the node has answered with nonsense")]
-pub(super) struct Nonsense;
+pub(super) enum NoWay {
+    #[error("the node has answered with nonsense")]
+    Nonsense,
+    #[error("the node takes contents without TLS, which this node uses")]
+    Clear,
+}
 
-impl From<WrongDigest> for Nonsense {
-    fn from(_: WrongDigest) -> Nonsense {
-        Nonsense
+impl From<WrongDigest> for NoWay {
+    fn from(_: WrongDigest) -> NoWay {
+        NoWay::Nonsense
     }
 }
 
@@ -95,13 +113,24 @@ impl Connections {
     }
 
     /// Notes how the other node takes connections.
-    pub(super) fn found(&self, way: &ContentsWay, address: ManagerAddress) -> Result<(), Nonsense> {
+    ///
+    /// # Errors
+    /// The answer is nonsense, or TLS is needed and the node does without.
+    pub(super) fn found(
+        &self,
+        way: &ContentsWay,
+        address: ManagerAddress,
+        needs_tls: bool,
+    ) -> Result<(), NoWay> {
         let end = End {
-            id: SessionId(way.id[..].try_into().map_err(|_| Nonsense)?),
-            secret: SessionSecret(way.secret[..].try_into().map_err(|_| Nonsense)?),
+            id: SessionId(way.id[..].try_into().map_err(|_| NoWay::Nonsense)?),
+            secret: SessionSecret(way.secret[..].try_into().map_err(|_| NoWay::Nonsense)?),
             fingerprint: certificate(&way.certificate_sha256)?,
             addresses: Vec::new(),
         };
+        if needs_tls && end.fingerprint.is_none() {
+            return Err(NoWay::Clear);
+        }
         self.0.lock().way = Some((end, address));
         Ok(())
     }
@@ -134,16 +163,17 @@ impl Connections {
             if self.is_over() {
                 return Err(NotSent::Over);
             }
-            if file.contents.length().map_err(NotSent::Here)? > 0 {
-                break;
-            }
-            if !matches!(now, Progress::Parks) {
-                return Ok(());
+            let is_empty = file.contents.length().map_err(NotSent::Here)? == 0;
+            match now {
+                Progress::Over | Progress::Stays => return Ok(()),
+                Progress::Parked(_) if is_empty => return Ok(()),
+                Progress::Parks if is_empty => {}
+                Progress::Parks | Progress::Parked(_) => break,
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        let line = self.dial(file)?;
-        self.send_over(&line, file, progress)
+        let open = self.dial(file)?;
+        self.send_over(&open.line, file, progress)
     }
 
     fn send_over(
@@ -155,6 +185,10 @@ impl Connections {
         let (mut at, mut last) = (0, Instant::now());
         loop {
             let (now, before) = (progress(), at);
+            if matches!(now, Progress::Over | Progress::Stays) {
+                let head = Head::GivenUp.encode();
+                return line.write_all(&head).map_err(NotSent::There);
+            }
             let length = file.contents.length().map_err(NotSent::Here)?;
             while at < length {
                 let chunk = MOST_CHUNK.min(length - at);
@@ -164,13 +198,8 @@ impl Connections {
             if self.is_over() {
                 return Err(NotSent::Over);
             }
-            match now {
-                Progress::Parks => {}
-                Progress::Parked(_) => break,
-                Progress::Over | Progress::Stays => {
-                    let head = Head::GivenUp.encode();
-                    return line.write_all(&head).map_err(NotSent::There);
-                }
+            if matches!(now, Progress::Parked(_)) {
+                break;
             }
             if at > before {
                 last = Instant::now();
@@ -185,7 +214,7 @@ impl Connections {
     }
 
     // Waits until the other node has said where, and connects.
-    fn dial(&self, file: &File<'_>) -> Result<Line, NotSent> {
+    fn dial(&self, file: &File<'_>) -> Result<Open<'_>, NotSent> {
         let (end, address) = loop {
             {
                 let state = self.0.lock();
@@ -216,14 +245,19 @@ impl Connections {
         Err(last.into())
     }
 
-    fn keep(&self, line: Line) -> Result<Line, NotSent> {
-        let socket = line.socket().try_clone().map_err(NotSent::There)?;
+    fn keep(&self, line: Line) -> Result<Open<'_>, NotSent> {
+        // This node has too many files open if this fails.
+        let socket = Arc::new(line.socket().try_clone().map_err(NotSent::Here)?);
         let mut state = self.0.lock();
         if state.is_over {
             return Err(NotSent::Over);
         }
-        state.sockets.push(socket);
-        Ok(line)
+        state.sockets.push(Arc::clone(&socket));
+        Ok(Open {
+            all: self,
+            line,
+            socket,
+        })
     }
 }
 

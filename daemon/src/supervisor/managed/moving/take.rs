@@ -21,7 +21,7 @@ use super::super::super::exclusive::Claim;
 use super::super::super::inventory::Known;
 use super::super::super::parked::Ticket;
 use super::super::super::workers::{Arrived, ContentsFiles};
-use super::super::name::DeviceAt;
+use super::super::name::{DeviceAt, LeaseId};
 use super::super::{Managed, Opened, Place};
 use super::SILENT_FOR;
 use super::take_file::{Transfer, Transferring};
@@ -132,10 +132,10 @@ impl Arriving<'_> {
     }
 
     // Begins the transfer, and says how connections for it are made.
-    async fn begin_transfer(&mut self, room: u64) -> Result<(), Status> {
+    async fn begin_transfer(&mut self, lease: LeaseId, room: u64) -> Result<(), Status> {
         let certificate = self.managed.0.workers.certificate()?;
         let transfers = &self.managed.0.transfers;
-        let underway = transfers.begin(room, certificate, self.files.clone())?;
+        let underway = transfers.begin(lease, room, certificate, self.files.clone())?;
         let contents = Some(underway.transfer.way());
         self.underway = Some(underway);
         // A caller that is gone is noticed with the next part.
@@ -159,7 +159,7 @@ impl Arriving<'_> {
         }
         if self.begun == 0 {
             let room = BESIDE_MEMORY.saturating_add(memory_of(self.inventory, &leased));
-            self.begin_transfer(room).await?;
+            self.begin_transfer(place.lease(), room).await?;
         }
         self.begun += 1;
         self.transfer()?.begin_session();

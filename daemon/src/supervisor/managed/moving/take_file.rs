@@ -5,7 +5,8 @@
 //! module admits nobody.
 //!
 //! Invariants: a connection is served only for a transfer that is under way, and all connections of a transfer end with
-//! it. All files of a transfer together have no more bytes than its room.
+//! it. All files of a transfer together have no more bytes than its room. The room of a file comes back only when the file
+//! is closed.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -26,11 +27,12 @@ use tonic::Status;
 
 use super::super::super::contents::Contents;
 use super::super::super::workers::ContentsFiles;
+use super::super::name::LeaseId;
 use super::SILENT_FOR;
 use super::further::{HEAD, Head, MOST_FURTHER};
 
-/// Time for a connection to prove the secret, and for its session to begin.
-const BEGUN_WITHIN: Duration = Duration::from_secs(5);
+/// Time for a connection to prove the secret.
+const PROVED_WITHIN: Duration = Duration::from_secs(5);
 /// Most connections of a transfer at the same time.
 const MOST_CONNECTIONS: usize = 2 * MOST_FURTHER;
 /// Bytes that are read at once.
@@ -49,6 +51,7 @@ pub(super) struct Transferring {
 /// What one call brings over connections.
 pub(super) struct Transfer {
     id: SessionId,
+    lease: LeaseId,
     secret: SessionSecret,
     certificate: Option<SessionCertificate>,
     tls: Option<ServerTls>,
@@ -67,11 +70,12 @@ struct State {
     session: u64,
     /// Whether contents of that session may still come.
     is_open: bool,
-    /// Bytes of that session.
+    /// Bytes of that session, without those of files that are still coming.
     bytes: u64,
     /// The further files of that session. `None`: it is still coming.
     taken: BTreeMap<u8, Option<Contents>>,
-    connections: Vec<Arc<TcpStream>>,
+    /// The connections, with the number of the session for which each is.
+    connections: Vec<(u64, Arc<TcpStream>)>,
     is_over: bool,
     fault: Option<Status>,
 }
@@ -83,6 +87,8 @@ enum NotTaken {
     NotProved(#[from] NotDialled),
     #[error("the connection is for a file that is not expected")]
     Unexpected,
+    #[error("the connection of a file has waited too long for its session")]
+    NotBegun,
     #[error("the connection of a file has failed: {0}")]
     Io(#[from] io::Error),
     #[error("the chunk of a file has an impossible length")]
@@ -91,6 +97,8 @@ enum NotTaken {
     NoRoom,
     #[error("the transfer has ended")]
     Over,
+    #[error("the thread that takes a file has failed")]
+    Thread,
 }
 
 impl NotTaken {
@@ -99,6 +107,8 @@ impl NotTaken {
         let text = self.to_string();
         match self {
             NotTaken::NotProved(_) | NotTaken::Unexpected | NotTaken::Over => None,
+            NotTaken::NotBegun => Some(Status::deadline_exceeded(text)),
+            NotTaken::Thread => Some(Status::internal(text)),
             NotTaken::Io(_) => Some(Status::unavailable(text)),
             NotTaken::Nonsense => Some(Status::invalid_argument(text)),
             NotTaken::NoRoom => Some(Status::resource_exhausted(text)),
@@ -107,12 +117,13 @@ impl NotTaken {
 }
 
 impl Transfers {
-    /// Begins a transfer with this room.
+    /// Begins a transfer with this room. An earlier one of the same lease ends.
     ///
     /// # Errors
     /// TLS is not to be had.
     pub(super) fn begin(
         &self,
+        lease: LeaseId,
         room: u64,
         certificate: Option<SessionCertificate>,
         files: ContentsFiles,
@@ -120,6 +131,7 @@ impl Transfers {
         let tls = certificate.as_ref().map(SessionCertificate::server);
         let transfer = Arc::new(Transfer {
             id: SessionId(rand::random()),
+            lease,
             secret: SessionSecret(rand::random()),
             tls: tls.transpose()?,
             certificate,
@@ -137,7 +149,12 @@ impl Transfers {
             changed: Condvar::new(),
             failed: Notify::new(),
         });
-        self.0.lock().push(Arc::clone(&transfer));
+        let mut all = self.0.lock();
+        for earlier in all.iter().filter(|of| of.lease == lease) {
+            earlier.replace();
+        }
+        all.push(Arc::clone(&transfer));
+        drop(all);
         Ok(Transferring {
             all: self.clone(),
             transfer,
@@ -163,21 +180,23 @@ impl Transfers {
             return Err((socket, Verdict::UnknownSession));
         };
         let socket = Arc::new(TcpStream::from(socket));
-        if let Err(verdict) = transfer.enter(&socket) {
+        if let Err(verdict) = transfer.enter(preamble.link, &socket) {
             return match Arc::into_inner(socket) {
                 Some(socket) => Err((socket.into(), verdict)),
                 None => Ok(()),
             };
         }
-        let (of_thread, introduction, own) =
-            (Arc::clone(&transfer), *preamble, Arc::clone(&socket));
+        let leaving = Leaving {
+            transfer,
+            socket,
+            session: preamble.link,
+            taken: Err(NotTaken::Thread),
+        };
+        let introduction = *preamble;
         let thread = std::thread::Builder::new().name("file".into());
-        let spawned = thread.spawn(move || {
-            let taken = of_thread.take(&introduction, &bytes, &own);
-            of_thread.leave(&own, taken);
-        });
+        let spawned = thread.spawn(move || leaving.take(&introduction, &bytes));
         if let Err(error) = spawned {
-            transfer.leave(&socket, Err(error.into()));
+            tracing::warn!(%error, "no thread begins for a file of another node's session");
         }
         Ok(())
     }
@@ -187,12 +206,45 @@ impl Drop for Transferring {
     fn drop(&mut self) {
         let transfer = &self.transfer;
         self.all.0.lock().retain(|of| !Arc::ptr_eq(of, transfer));
-        let mut state = transfer.state.lock();
-        state.is_over = true;
-        for socket in &state.connections {
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-        transfer.changed.notify_all();
+        transfer.end(&mut transfer.state.lock());
+    }
+}
+
+/// The connection of a thread. It leaves its transfer when the thread ends, also by a panic.
+struct Leaving {
+    transfer: Arc<Transfer>,
+    socket: Arc<TcpStream>,
+    session: u64,
+    taken: Result<(), NotTaken>,
+}
+
+impl Leaving {
+    fn take(mut self, preamble: &Introduction, bytes: &[u8; PREAMBLE]) {
+        self.taken = self.transfer.take(preamble, bytes, &self.socket);
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let taken = std::mem::replace(&mut self.taken, Ok(()));
+        self.transfer.leave(self.session, &self.socket, taken);
+    }
+}
+
+/// A file that is coming. What is not handed over is closed, and its room comes back then.
+struct Coming<'a> {
+    transfer: &'a Transfer,
+    file: Option<Contents>,
+    /// Bytes for which it has taken room.
+    room: u64,
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        // Before its room is another one's. This thread is not the runtime's, so it closes the file itself.
+        drop(self.file.take());
+        let mut state = self.transfer.state.lock();
+        state.room = state.room.saturating_add(self.room);
     }
 }
 
@@ -209,7 +261,6 @@ impl Transfer {
             certificate_sha256: fingerprint
                 .map(|of| of.0.to_vec().into())
                 .unwrap_or_default(),
-            files: MOST_FURTHER as u32,
         }
     }
 
@@ -228,17 +279,25 @@ impl Transfer {
     /// # Errors
     /// There is not so much.
     pub(super) fn take_room(&self, bytes: u64) -> Result<(), Status> {
-        let taken = self.state.lock().take_room(bytes);
-        taken.ok_or_else(|| Status::resource_exhausted(NotTaken::NoRoom.to_string()))
+        let mut state = self.state.lock();
+        let taken = state.take_room(bytes);
+        taken.ok_or_else(|| Status::resource_exhausted(NotTaken::NoRoom.to_string()))?;
+        state.bytes += bytes;
+        Ok(())
     }
 
-    /// Gives back the room of the session that comes now, because it has ended.
+    /// Gives back the room of the session that comes now, because it has ended. Its connections end, and give back theirs
+    /// when their files are closed.
     pub(super) fn forget_session(&self) {
         let mut state = self.state.lock();
         state.room = state.room.saturating_add(state.bytes);
         state.bytes = 0;
         state.taken.clear();
         state.is_open = false;
+        let session = state.session;
+        for (_, socket) in state.connections.iter().filter(|of| of.0 == session) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
     }
 
     /// Returns the further files of the session that comes now, in their order.
@@ -255,7 +314,7 @@ impl Transfer {
         for ((number, file), expected) in taken.into_iter().zip(1..) {
             let file = file.filter(|_| number == expected);
             files.push(file.ok_or_else(|| {
-                Status::invalid_argument("a session's description comes before its contents")
+                Status::invalid_argument("a session's description comes before one of its files")
             })?);
         }
         Ok(files)
@@ -272,7 +331,25 @@ impl Transfer {
         }
     }
 
-    fn enter(&self, socket: &Arc<TcpStream>) -> Result<(), Verdict> {
+    // Ends all connections.
+    fn end(&self, state: &mut State) {
+        state.is_over = true;
+        for (_, socket) in &state.connections {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        self.changed.notify_all();
+    }
+
+    // Ends the transfer, and its call, because a later call brings the sessions of the lease.
+    fn replace(&self) {
+        let mut state = self.state.lock();
+        let fault = || Status::aborted("a later call brings the sessions of this lease");
+        state.fault.get_or_insert_with(fault);
+        self.end(&mut state);
+        self.failed.notify_waiters();
+    }
+
+    fn enter(&self, session: u64, socket: &Arc<TcpStream>) -> Result<(), Verdict> {
         let mut state = self.state.lock();
         if state.is_over {
             return Err(Verdict::UnknownSession);
@@ -280,22 +357,26 @@ impl Transfer {
         if state.connections.len() >= MOST_CONNECTIONS {
             return Err(Verdict::TooMany);
         }
-        state.connections.push(Arc::clone(socket));
+        state.connections.push((session, Arc::clone(socket)));
         Ok(())
     }
 
-    fn leave(&self, socket: &Arc<TcpStream>, taken: Result<(), NotTaken>) {
-        let _ = socket.shutdown(Shutdown::Both);
+    fn leave(&self, session: u64, socket: &Arc<TcpStream>, taken: Result<(), NotTaken>) {
         let mut state = self.state.lock();
-        state.connections.retain(|of| !Arc::ptr_eq(of, socket));
-        let Err(error) = taken else { return };
-        if !state.is_over {
-            tracing::debug!(%error, "a file of another node's session is not taken");
+        state.connections.retain(|(_, of)| !Arc::ptr_eq(of, socket));
+        if let Err(error) = taken {
+            if !state.is_over {
+                tracing::debug!(%error, "a file of another node's session is not taken");
+            }
+            // A session that has ended needs no files.
+            let is_needed = session > state.session || state.expects(session);
+            if let (true, Some(fault), None) = (is_needed, error.fault(), &state.fault) {
+                state.fault = Some(fault);
+                self.failed.notify_waiters();
+            }
         }
-        if let (Some(fault), None) = (error.fault(), &state.fault) {
-            state.fault = Some(fault);
-            self.failed.notify_waiters();
-        }
+        // After the fault, which the call reports when the other node notices this.
+        let _ = socket.shutdown(Shutdown::Both);
     }
 
     // Takes a file; runs on the connection's own thread.
@@ -305,27 +386,32 @@ impl Transfer {
         bytes: &[u8; PREAMBLE],
         socket: &TcpStream,
     ) -> Result<(), NotTaken> {
-        let deadline = Instant::now() + BEGUN_WITHIN;
+        let deadline = Instant::now() + PROVED_WITHIN;
         let socket = socket.try_clone().map_err(NotDialled::Io)?;
         socket.set_nonblocking(false).map_err(NotDialled::Io)?;
         let tls = self.tls.as_ref();
         let line = welcome(socket, bytes, &self.secret, tls, deadline)?;
-        self.expect(preamble, deadline)?;
-        let file = Contents::from(self.files.make()?);
-        let Some(length) = self.receive(&line, preamble.link, &file)? else {
+        self.expect(preamble)?;
+        let mut coming = Coming {
+            transfer: self,
+            file: Some(self.files.make()?.into()),
+            room: 0,
+        };
+        let Some(length) = self.receive(&line, preamble.link, &mut coming)? else {
             return Ok(());
         };
-        self.arrived(preamble, file)?;
+        self.arrived(preamble, coming)?;
         (&line).write_all(&length.to_le_bytes())?;
         Ok(())
     }
 
     // Waits until the session comes for which a connection is.
-    fn expect(&self, preamble: &Introduction, deadline: Instant) -> Result<(), NotTaken> {
+    fn expect(&self, preamble: &Introduction) -> Result<(), NotTaken> {
+        let deadline = Instant::now() + SILENT_FOR;
         let mut state = self.state.lock();
         while state.session < preamble.link && !state.is_over {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return Err(NotTaken::Unexpected);
+                return Err(NotTaken::NotBegun);
             }
         }
         let number = preamble.lane;
@@ -342,7 +428,7 @@ impl Transfer {
         &self,
         mut line: &Line,
         session: u64,
-        file: &Contents,
+        coming: &mut Coming<'_>,
     ) -> Result<Option<u64>, NotTaken> {
         let (mut at, mut batch) = (0, vec![0; BATCH]);
         line.socket().set_read_timeout(Some(SILENT_FOR))?;
@@ -360,7 +446,9 @@ impl Transfer {
                     return Err(NotTaken::Over);
                 }
                 state.take_room(left).ok_or(NotTaken::NoRoom)?;
+                coming.room += left;
             }
+            let file = coming.file.as_ref().ok_or(NotTaken::Over)?;
             while left > 0 {
                 let most = left.min(BATCH as u64) as usize;
                 let read = match line.read(&mut batch[..most]) {
@@ -375,16 +463,18 @@ impl Transfer {
         }
     }
 
-    fn arrived(&self, preamble: &Introduction, file: Contents) -> Result<(), NotTaken> {
+    fn arrived(&self, preamble: &Introduction, mut coming: Coming<'_>) -> Result<(), NotTaken> {
         let mut state = self.state.lock();
         let is_now = state.expects(preamble.link);
-        match state.taken.get_mut(&preamble.lane).filter(|_| is_now) {
-            Some(place) => {
-                *place = Some(file);
-                Ok(())
-            }
-            None => Err(NotTaken::Over),
-        }
+        let Some(place) = state.taken.get_mut(&preamble.lane).filter(|_| is_now) else {
+            // What is coming takes the lock to leave.
+            drop(state);
+            return Err(NotTaken::Over);
+        };
+        *place = coming.file.take();
+        state.bytes += std::mem::take(&mut coming.room);
+        drop(state);
+        Ok(())
     }
 }
 
@@ -396,7 +486,58 @@ impl State {
 
     fn take_room(&mut self, bytes: u64) -> Option<()> {
         self.room = self.room.checked_sub(bytes)?;
-        self.bytes += bytes;
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_of_a_file_comes_back_when_it_is_closed() {
+        let (transfers, files) = (Transfers::default(), ContentsFiles::default());
+        let lease = LeaseId([1; 16]);
+        let underway = transfers.begin(lease, 10, None, files.clone()).unwrap();
+        let transfer = &underway.transfer;
+        transfer.begin_session();
+        transfer.take_room(1).unwrap();
+        transfer.state.lock().take_room(6).unwrap();
+        let coming = Coming {
+            transfer,
+            file: Some(files.make().unwrap().into()),
+            room: 6,
+        };
+        transfer.forget_session();
+        assert!(transfer.take_room(5).is_err());
+        drop(coming);
+        assert!(transfer.take_room(10).is_ok());
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_a_fault_and_closes_its_connection() {
+        let (transfers, files) = (Transfers::default(), ContentsFiles::default());
+        let underway = transfers.begin(LeaseId([1; 16]), 10, None, files).unwrap();
+        underway.transfer.begin_session();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = Arc::new(listener.accept().unwrap().0);
+        underway.transfer.enter(1, &far).unwrap();
+        let leaving = Leaving {
+            transfer: Arc::clone(&underway.transfer),
+            socket: Arc::clone(&far),
+            session: 1,
+            taken: Err(NotTaken::Thread),
+        };
+        let thread = std::thread::spawn(move || {
+            let _leaving = leaving;
+            panic!("as a fault of the program");
+        });
+        assert!(thread.join().is_err());
+        assert_eq!(near.read(&mut [0]).unwrap(), 0);
+        let state = underway.transfer.state.lock();
+        assert!(state.connections.is_empty());
+        let fault = state.fault.as_ref().map(Status::code);
+        assert_eq!(fault, Some(tonic::Code::Internal));
     }
 }

@@ -13,36 +13,59 @@ use tonic::Code;
 
 use super::super::super::contents::Contents;
 use super::super::super::workers::{ContentsFiles, Progress};
+use super::super::name::LeaseId;
 use super::further::{Head, MOST_CHUNK};
-use super::send_file::{Connections, File};
+use super::send_file::{Connections, File, NoWay};
 use super::take_file::{Transferring, Transfers};
 use crate::config::ManagerAddress;
 
+const LEASE: LeaseId = LeaseId([1; 16]);
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A transfer under way, and a port that passes connections to it.
-struct Scene {
-    underway: Transferring,
+pub(super) struct Scene {
+    transfers: Transfers,
+    pub(super) underway: Transferring,
     at: SocketAddr,
 }
 
 impl Scene {
-    fn new(room: u64, certificate: Option<SessionCertificate>) -> Scene {
+    pub(super) fn new(room: u64, certificate: Option<SessionCertificate>) -> Scene {
         let transfers = Transfers::default();
         let files = ContentsFiles::default();
-        let underway = transfers.begin(room, certificate, files).unwrap();
+        let underway = transfers.begin(LEASE, room, certificate, files).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
+        let passing = transfers.clone();
         std::thread::spawn(move || {
             for socket in listener.incoming() {
                 let (mut socket, mut bytes) = (socket.unwrap(), [0; PREAMBLE]);
                 socket.read_exact(&mut bytes).unwrap();
                 let preamble = Preamble::decode(&bytes).unwrap();
                 // A connection that is refused is closed.
-                let _ = transfers.pass(&preamble, bytes, socket.into());
+                let _ = passing.pass(&preamble, bytes, socket.into());
             }
         });
-        Scene { underway, at }
+        Scene {
+            transfers,
+            underway,
+            at,
+        }
+    }
+
+    /// The sender's end.
+    pub(super) fn connections(&self) -> Connections {
+        let (connections, way) = (Connections::default(), self.underway.transfer.way());
+        connections.found(&way, self.address(), false).unwrap();
+        connections
+    }
+
+    fn address(&self) -> ManagerAddress {
+        ManagerAddress {
+            host: "127.0.0.1".to_owned(),
+            port: self.at.port(),
+            name: None,
+        }
     }
 
     /// Connects for a file of a session.
@@ -97,7 +120,7 @@ fn is_closed(mut line: &Line) -> bool {
     }
 }
 
-fn memory() -> Contents {
+pub(super) fn memory() -> Contents {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = rustix::fs::memfd_create("test", flags).unwrap();
     std::fs::File::from(file).into()
@@ -185,10 +208,57 @@ fn a_connection_that_breaks_is_a_fault_and_one_that_is_given_up_is_none() {
 }
 
 #[test]
+fn a_session_that_is_given_up_ends_its_connections_and_no_others() {
+    let scene = Scene::new(10, None);
+    let transfer = &scene.underway.transfer;
+    transfer.begin_session();
+    let (whole, partial) = (scene.connect(1, 1), scene.connect(1, 2));
+    write(&whole, Head::Chunk(2), b"ab");
+    write(&whole, Head::Ended, b"");
+    assert_eq!(taken(&whole), 2);
+    write(&partial, Head::Chunk(4), b"c");
+    let next = scene.connect(2, 1);
+    transfer.forget_session();
+    assert!(is_closed(&partial));
+    transfer.begin_session();
+    // The room of the whole file is back.
+    write(&next, Head::Chunk(6), b"defghi");
+    write(&next, Head::Ended, b"");
+    assert_eq!(taken(&next), 6);
+    assert_eq!(transfer.end_session().unwrap().len(), 1);
+    assert!(!scene.has_fault());
+}
+
+#[test]
+fn a_later_transfer_of_a_lease_ends_the_earlier_one() {
+    let scene = Scene::new(1000, None);
+    scene.underway.transfer.begin_session();
+    let line = scene.connect(1, 1);
+    write(&line, Head::Chunk(5), b"ab");
+    let begin = |lease| {
+        let files = ContentsFiles::default();
+        scene.transfers.begin(lease, 10, None, files).unwrap()
+    };
+    let _another = begin(LeaseId([2; 16]));
+    assert!(!scene.has_fault());
+    let later = begin(LEASE);
+    assert_eq!(scene.fault(), Code::Aborted);
+    assert!(is_closed(&line));
+    assert!(later.transfer.take_room(10).is_ok());
+}
+
+#[test]
+fn a_sender_that_uses_tls_refuses_a_way_without() {
+    let scene = Scene::new(1000, None);
+    let (connections, way) = (Connections::default(), scene.underway.transfer.way());
+    let refused = connections.found(&way, scene.address(), true);
+    assert!(matches!(refused, Err(NoWay::Clear)), "{refused:?}");
+}
+
+#[test]
 fn connections_end_with_their_transfer() {
-    let Scene { underway, at } = Scene::new(1000, None);
-    underway.transfer.begin_session();
-    let scene = Scene { underway, at };
+    let scene = Scene::new(1000, None);
+    scene.underway.transfer.begin_session();
     let line = scene.connect(1, 1);
     write(&line, Head::Chunk(5), b"ab");
     drop(scene);
@@ -199,13 +269,7 @@ fn connections_end_with_their_transfer() {
 fn sent_while_written(certificate: Option<SessionCertificate>) {
     let scene = Scene::new(u64::MAX, certificate);
     let transfer = &scene.underway.transfer;
-    let connections = Connections::default();
-    let address = ManagerAddress {
-        host: "127.0.0.1".to_owned(),
-        port: scene.at.port(),
-        name: None,
-    };
-    connections.found(&transfer.way(), address).unwrap();
+    let connections = scene.connections();
     transfer.begin_session();
     let bytes: Vec<u8> = (0..MOST_CHUNK as usize * 2 + 77)
         .map(|at| (at / 5) as u8)

@@ -223,11 +223,12 @@ fn write_pieces(
         let native = part.memory.native().map_err(failed)?;
         let mut ends = |reading: Event| {
             reading.wait().map_err(failed)?;
-            let read = reading.take_host().ok_or(NotMoved::Record)?;
+            let host = reading.take_host();
+            let read = host.ok_or_else(|| failed(Status::OUT_OF_RESOURCES))?;
             Ok::<(), NotMoved>(write_checked(out, read.bytes())?)
         };
         // The device reads the next pieces while this one is written.
-        let mut under_way = VecDeque::with_capacity(AHEAD);
+        let mut under_way = UnderWay::default();
         for (offset, length) in share.pieces(&mut first, part.size) {
             if has_failed.load(Ordering::Relaxed) {
                 return Err(NotMoved::Other);
@@ -238,14 +239,41 @@ fn write_pieces(
             let event = copier
                 .queue
                 .read(native, &region, target, 0, &WaitList::new());
-            under_way.push_back(event.map_err(failed)?);
-            if under_way.len() > AHEAD {
-                under_way.pop_front().map_or(Ok(()), &mut ends)?;
+            under_way.0.push_back(event.map_err(failed)?);
+            if under_way.0.len() > AHEAD {
+                under_way.0.pop_front().map_or(Ok(()), &mut ends)?;
             }
         }
-        under_way.into_iter().try_for_each(ends)?;
+        while let Some(event) = under_way.0.pop_front() {
+            ends(event)?;
+        }
     }
     Ok(())
+}
+
+/// The pieces that a device copies. Their ends are waited for on every way out: memory that a driver may still use is never
+/// given back, and the session may go on.
+#[derive(Default)]
+struct UnderWay(VecDeque<Event>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        for event in &self.0 {
+            // A driver that reports a fault has no end to wait for.
+            let _ = event.wait();
+        }
+    }
+}
+
+/// Has the other threads end if one panics.
+struct FailsOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for FailsOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The pieces that a file has.
@@ -290,6 +318,7 @@ fn on_threads(
             file: number,
             files: count,
         };
+        let _fails = FailsOnPanic(&has_failed);
         let done = work(file, &share, &has_failed);
         done.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
     };
@@ -415,7 +444,7 @@ fn fill_pieces(
         }
         let ends = |event: Event| event.wait().map_err(failed);
         // The device gets pieces while the next one is read.
-        let mut under_way = VecDeque::with_capacity(AHEAD);
+        let mut under_way = UnderWay::default();
         for (offset, length) in share.pieces(&mut first, described.size) {
             if has_failed.load(Ordering::Relaxed) {
                 return Err(NotMoved::Other);
@@ -428,12 +457,14 @@ fn fill_pieces(
             let event = copier
                 .queue
                 .write(native, &region, piece, 0, &WaitList::new());
-            under_way.push_back(event.map_err(failed)?);
-            if under_way.len() > AHEAD {
-                under_way.pop_front().map_or(Ok(()), ends)?;
+            under_way.0.push_back(event.map_err(failed)?);
+            if under_way.0.len() > AHEAD {
+                under_way.0.pop_front().map_or(Ok(()), ends)?;
             }
         }
-        under_way.into_iter().try_for_each(ends)?;
+        while let Some(event) = under_way.0.pop_front() {
+            ends(event)?;
+        }
     }
     Ok(())
 }
@@ -528,5 +559,33 @@ mod tests {
             let turns = rounds.flat_map(|at| shares.iter().filter_map(move |of| of.get(at)));
             assert_eq!(turns.copied().collect::<Vec<_>>(), whole);
         }
+    }
+
+    #[test]
+    fn each_of_several_files_has_a_thread_and_the_others_end_when_one_fails() {
+        let file = || tempfile::tempfile().unwrap();
+        let files = [file(), file(), file()];
+        let all = std::sync::Barrier::new(files.len());
+        let fails = |_: &File, share: &Share, has_failed: &AtomicBool| {
+            all.wait();
+            if share.file == 1 {
+                return Err(NotMoved::Damaged);
+            }
+            while !has_failed.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            Err(NotMoved::Other)
+        };
+        let failed = on_threads(&files, fails);
+        assert!(matches!(failed, Err(NotMoved::Damaged)), "{failed:?}");
+        let panics = |_: &File, share: &Share, has_failed: &AtomicBool| {
+            assert_ne!(share.file, 1, "as a fault of the program");
+            while !has_failed.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            Err(NotMoved::Other)
+        };
+        let all_end = || on_threads(&files, panics);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(all_end)).is_err());
     }
 }
