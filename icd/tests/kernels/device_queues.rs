@@ -2,6 +2,8 @@
 
 use std::ptr::{null, null_mut};
 
+use parking_lot::RwLock;
+
 use crate::frames::nodes::{Drivers, context_over, devices, start};
 use crate::frames::opencl::*;
 use crate::frames::programs::{built, kernel, launch, launch_after, set};
@@ -28,6 +30,10 @@ const SOURCE: &str = "
 kernel void fake_enqueue_add(queue_t queue, global uint *target, uint value) {}
 kernel void fake_queue_sizes(queue_t queue, global uint *target) {}
 ";
+
+/// The tests of this module share a session. While a command of it waits, the node keeps released device queues, so the
+/// device may have no room for another one.
+static SESSION: RwLock<()> = RwLock::new(());
 
 fn over(places: &[usize]) -> Fixture {
     start(&NODES);
@@ -138,6 +144,7 @@ impl Look {
 #[test]
 fn kernels_enqueue_into_the_queue_that_they_are_given() {
     own_process!();
+    let _together = SESSION.read();
     for place in [NEW, OLD] {
         let cl = over(&[place]);
         let on_device = queue(&cl, ON_DEVICE, None).expect("a device queue");
@@ -179,6 +186,7 @@ fn kernels_enqueue_into_the_queue_that_they_are_given() {
 #[test]
 fn a_device_has_one_default_queue_in_a_context() {
     own_process!();
+    let _together = SESSION.read();
     let cl = over(&[NEW]);
     let look = Look::new(&cl);
     let plain = queue(&cl, ON_DEVICE, Some(100)).expect("a device queue");
@@ -208,6 +216,7 @@ fn a_device_has_one_default_queue_in_a_context() {
 #[test]
 fn a_default_queue_stays_for_launches_that_are_held_back() {
     own_process!();
+    let _together = SESSION.read();
     let cl = over(&[NEW]);
     let look = Look::new(&cl);
     let plain = queue(&cl, ON_DEVICE, Some(100)).expect("a device queue");
@@ -233,6 +242,7 @@ fn a_default_queue_stays_for_launches_that_are_held_back() {
 #[test]
 fn a_device_queue_tells_what_it_was_made_with() {
     own_process!();
+    let _together = SESSION.read();
     let cl = over(&[NEW]);
     let on_device = queue(&cl, ON_DEVICE, None).expect("a device queue");
     assert_eq!(info::<cl_uint>(on_device, CL_QUEUE_SIZE), Ok(PREFERRED));
@@ -257,6 +267,7 @@ fn a_device_queue_tells_what_it_was_made_with() {
 #[test]
 fn the_host_enqueues_nothing_into_a_device_queue() {
     own_process!();
+    let _together = SESSION.read();
     let cl = over(&[NEW]);
     let look = Look::new(&cl);
     let on_device = queue(&cl, ON_DEVICE, None).expect("a device queue");
@@ -315,6 +326,7 @@ fn the_host_enqueues_nothing_into_a_device_queue() {
 #[test]
 fn what_a_device_cannot_have_is_refused() {
     own_process!();
+    let _alone = SESSION.write();
     let cl = over(&[NEW]);
     let in_order = queue(&cl, CL_QUEUE_ON_DEVICE, None);
     assert_eq!(in_order, Err(CL_INVALID_VALUE));
@@ -351,6 +363,7 @@ fn what_a_device_cannot_have_is_refused() {
 #[test]
 fn among_nodes_each_device_has_its_own_queues() {
     own_process!();
+    let _together = SESSION.read();
     let cl = over(&[NEW, OLD, POOR]);
     let all = devices(NODES.len());
     let there = make!(clCreateCommandQueue(cl.context, all[OLD], 0)).expect("a queue");
