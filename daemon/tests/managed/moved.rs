@@ -10,9 +10,7 @@ use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
 use causeway_proto::control::session_part::Part;
 use causeway_proto::control::*;
 use causeway_proto::limits::PARKED_HOLD;
-use causeway_proto::manager::{
-    Grant, Move, MoveEnded, NodeShare, Stay, Withdraw, from_node, to_node,
-};
+use causeway_proto::manager::{Grant, MoveEnded, Stay, Withdraw, from_node, to_node};
 use causeway_proto::preamble::{Purpose, Verdict};
 use causeway_proto::version::WireVersion;
 use tokio::sync::{Notify, mpsc};
@@ -24,7 +22,7 @@ use crate::common::manager::Manager;
 use crate::common::parking::{come_back, contents, hear_parking, park, read, record_on, stands};
 use crate::common::resuming::{Resuming, process};
 use crate::common::{Daemon, LIMIT, block_on};
-use crate::support::{Cluster, DEVICES, cluster, reach};
+use crate::support::{Cluster, DEVICES, cluster, move_order, reach};
 
 const LONG: (u32, u32) = (60_000, 600_000);
 const CONTENTS: &[u8; 64] = &[7; 64];
@@ -242,18 +240,9 @@ impl Scene {
     }
 
     fn moves_to_address(&self, address: SocketAddr, target_epoch: u64) {
-        self.cluster.node.say(to_node::Message::Move(Move {
-            lease_id: self.lease.lease_id.clone(),
-            epoch: self.lease.epoch,
-            target: Some(NodeShare {
-                name: "target".to_owned(),
-                addresses: vec![address.to_string()],
-                ..NodeShare::default()
-            }),
-            credential: self.credential.clone().into(),
-            within_ms: 600_000,
-            target_epoch,
-        }));
+        let credential = self.credential.clone().into();
+        let order = move_order(&self.lease, address.to_string(), credential, target_epoch);
+        self.cluster.node.say(order);
     }
 
     /// Orders the move to a node that cannot be reached.

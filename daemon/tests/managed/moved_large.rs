@@ -8,7 +8,7 @@ use causeway_proto::command::{command::Kind, enqueue::Operation, *};
 use causeway_proto::control::session_part::Part;
 use causeway_proto::control::{ContentsWay, SessionPart, Taking};
 use causeway_proto::id::{SessionId, SessionSecret};
-use causeway_proto::manager::{Grant, Move, MoveEnded, NodeShare, Stay, from_node, to_node};
+use causeway_proto::manager::{Grant, MoveEnded, Stay, from_node, to_node};
 use causeway_proto::preamble::{Preamble, Purpose, Verdict};
 use causeway_proto::version::WireVersion;
 use prost::bytes::Bytes;
@@ -20,7 +20,7 @@ use crate::common::manager::{Node, grant};
 use crate::common::parking::{come_back, contents, park};
 use crate::common::resuming::{Resuming, process};
 use crate::common::{Daemon, LIMIT, block_on};
-use crate::support::{Cluster, cluster, daemon, reach};
+use crate::support::{Cluster, cluster, daemon, move_order, reach};
 
 const LONG: (u32, u32) = (60_000, 600_000);
 const MIB: u64 = 1 << 20;
@@ -125,18 +125,9 @@ impl Scene {
     }
 
     fn moves_to(&self, address: &str) {
-        self.cluster.node.say(to_node::Message::Move(Move {
-            lease_id: self.lease.lease_id.clone(),
-            epoch: self.lease.epoch,
-            target: Some(NodeShare {
-                name: "target".to_owned(),
-                addresses: vec![address.to_owned()],
-                ..NodeShare::default()
-            }),
-            credential: self.credential(),
-            within_ms: 600_000,
-            target_epoch: self.other_lease.epoch,
-        }));
+        let epoch = self.other_lease.epoch;
+        let order = move_order(&self.lease, address.to_owned(), self.credential(), epoch);
+        self.cluster.node.say(order);
     }
 
     fn ended(&self) -> MoveEnded {

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use causeway_proto::control::Inventory;
 use causeway_proto::control::node_client::NodeClient;
-use causeway_proto::manager::Grant;
+use causeway_proto::manager::{Grant, Move, NodeShare, to_node};
 use hyper_util::rt::TokioIo;
+use prost::bytes::Bytes;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -90,4 +91,25 @@ pub(crate) async fn reach(daemon: &Daemon) -> NodeClient<Channel> {
     });
     let node = Endpoint::from_static("http://node");
     NodeClient::new(node.connect_with_connector(connector).await.unwrap())
+}
+
+/// Orders a lease's move to the node at this address, where the credential proves the grant of this epoch.
+pub(crate) fn move_order(
+    lease: &Grant,
+    address: String,
+    credential: Bytes,
+    target_epoch: u64,
+) -> to_node::Message {
+    to_node::Message::Move(Move {
+        lease_id: lease.lease_id.clone(),
+        epoch: lease.epoch,
+        target: Some(NodeShare {
+            name: "target".to_owned(),
+            addresses: vec![address],
+            ..NodeShare::default()
+        }),
+        credential,
+        within_ms: 600_000,
+        target_epoch,
+    })
 }

@@ -26,6 +26,10 @@ struct Node {
     folder: tempfile::TempDir,
 }
 
+fn arguments<'a>(settings: &'a str, drain_limit: &'a str) -> [&'a str; 4] {
+    ["--config", settings, "--drain-limit", drain_limit]
+}
+
 impl Node {
     fn new() -> Node {
         Node::holding("")
@@ -40,26 +44,19 @@ impl Node {
         Node { folder }
     }
 
-    fn daemon(&self, listen: &str, fake: &str, drain_limit: &str) -> Daemon {
+    fn settings(&self) -> String {
         let file = self.folder.path().join("daemon.toml");
-        let arguments = [
-            "--config",
-            file.to_str().unwrap(),
-            "--drain-limit",
-            drain_limit,
-        ];
-        Daemon::fake_at(listen, fake, &arguments)
+        file.into_os_string().into_string().unwrap()
+    }
+
+    fn daemon(&self, listen: &str, fake: &str, drain_limit: &str) -> Daemon {
+        Daemon::fake_at(listen, fake, &arguments(&self.settings(), drain_limit))
     }
 
     /// A daemon whose service manager hears at this socket.
     fn notifying(&self, socket: &Path, drain_limit: &str) -> Daemon {
-        let file = self.folder.path().join("daemon.toml");
-        let arguments = [
-            "--config",
-            file.to_str().unwrap(),
-            "--drain-limit",
-            drain_limit,
-        ];
+        let settings = self.settings();
+        let arguments = arguments(&settings, drain_limit);
         let environment = [("NOTIFY_SOCKET", socket.to_str().unwrap())];
         Daemon::fake_with(FAKE, &arguments, &environment)
     }
