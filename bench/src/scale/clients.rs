@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
+use super::holders::{Decision, decision};
 use super::leader::{dial_only, is_passing};
 use super::{AHEAD, Error, PATIENCE};
 
@@ -306,11 +307,15 @@ impl Connected {
     async fn once(mut self, due: Instant, hold: Duration) -> Result<[Duration; 3], Error> {
         sleep_until(due).await;
         let late = due.elapsed();
-        let (step, _) = self.ask(REQUEST, false).await?;
-        let lease = due.elapsed();
-        let progress::Step::Granted(granted) = step else {
-            return Err(format!("a request was answered by {step:?}").into());
+        let (step, mut steps) = self.ask(REQUEST, false).await?;
+        // A device that is just being given back keeps even a request that does not wait for a moment.
+        let granted = match timeout(PATIENCE, decision(step, &mut steps)).await?? {
+            Decision::Granted(granted) => granted,
+            Decision::Refused(reason) => {
+                return Err(format!("a request was refused: {reason}").into());
+            }
         };
+        let lease = due.elapsed();
         sleep(hold).await;
         let begun = Instant::now();
         let lease_id = granted.lease_id;

@@ -80,7 +80,7 @@ enum Question {
 type Word = Result<Duration, String>;
 
 /// The end of a request.
-enum Decision {
+pub(super) enum Decision {
     Granted(Granted),
     Refused(String),
 }
@@ -390,7 +390,7 @@ impl Holder {
 }
 
 /// Reads steps until the request is decided.
-async fn decision(
+pub(super) async fn decision(
     mut now: progress::Step,
     steps: &mut Streaming<Progress>,
 ) -> Result<Decision, Error> {
