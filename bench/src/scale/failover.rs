@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep};
 use super::clients::{Clients, Crowd, Rate};
 use super::cluster::{Cluster, Size};
 use super::holders::Holders;
-use super::leader::Seeker;
+use super::leader::{FAR, Seeker};
 use super::{Error, PATIENCE, allow_files, said};
 use crate::manager::{MEMBERS, Manager, on};
 use crate::process;
@@ -149,6 +149,7 @@ fn run_here(options: &Options) -> Result<bool, Error> {
                 return Err("the network has no hosts".into());
             };
             let managers: &[Host; MEMBERS] = managers.try_into()?;
+            route_participants(load, managers)?;
             load.enter(|| measured(options, Some(managers)))??
         }
         _ => measured(options, None)?,
@@ -158,6 +159,26 @@ fn run_here(options: &Options) -> Result<bool, Error> {
         std::fs::write(path, serde_json::to_string_pretty(&report)?)?;
     }
     Ok(report.is_met())
+}
+
+/// Gives nodes and clients addresses of their own on the host that simulates them, as in a cluster: managers limit the
+/// new connections of one address.
+fn route_participants(load: &Host, managers: &[Host; MEMBERS]) -> Result<(), Error> {
+    let (first, bits) = FAR;
+    let (range, gateway) = (format!("{first}/{bits}"), load.address().to_string());
+    let route = |host: &Host, more: &[&str]| {
+        let mut command = host.command("ip");
+        let status = command.args(["route", "add"]).args(more).status()?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Error::from(format!("the route to {range} cannot be added"))),
+        }
+    };
+    route(load, &["local", &range, "dev", "lo"])?;
+    for manager in managers {
+        route(manager, &[&range, "via", &gateway])?;
+    }
+    Ok(())
 }
 
 /// Measures. Nodes and clients take all cores, because in a cluster each of them has a host of its own.

@@ -26,6 +26,9 @@ use super::{Error, PATIENCE};
 /// Time limit for a connection to one manager of several, and its answer whether it leads.
 const ASK_WITHIN: Duration = Duration::from_secs(5);
 
+/// The participants' addresses on an emulated network, and the bits of their prefix. The network has to route them.
+pub(super) const FAR: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 128, 0, 0), 9);
+
 /// A participant that looks for the leader; see the module.
 pub(super) struct Seeker {
     managers: Arc<[String]>,
@@ -50,15 +53,20 @@ impl Seeker {
         }
     }
 
-    /// The same, at an address of its own if the managers are on loopback. `kind` and `number` determine it.
+    /// The same, at an address of its own: of loopback if the managers are there, otherwise of [`FAR`]. `kind` and
+    /// `number` determine it.
     pub(super) fn at(self, kind: u8, number: u32) -> Seeker {
         let mut managers = self.managers.iter().map(|of| of.parse::<SocketAddr>());
         let is_near = managers.all(|of| of.is_ok_and(|of| of.ip().is_loopback()));
         let [_, a, b, c] = number.to_be_bytes();
+        let second = kind.saturating_add(a);
         // 127.0.0.0/16 stays with everybody else.
-        let own = Ipv4Addr::new(127, kind.saturating_add(a), b, c);
+        let own = match is_near {
+            true => Ipv4Addr::new(127, second, b, c),
+            false => Ipv4Addr::new(FAR.0.octets()[0], FAR.0.octets()[1] | second, b, c),
+        };
         Seeker {
-            source: is_near.then_some(own.into()),
+            source: Some(own.into()),
             ..self
         }
     }
