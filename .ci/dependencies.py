@@ -106,7 +106,7 @@ LAYERS = {
         "path",
         "engine",
         "transfer lane",
-        "direct staged eager short",
+        "direct staged eager short checkpoint",
     ],
 }
 

@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::cutting;
 use crate::managed::Cluster;
 use crate::process::exit_of;
+use crate::sides::HOLD;
 use crate::sides::STEADY;
 use crate::{SetupError, io_error};
 
@@ -217,6 +218,15 @@ impl Daemon {
         self.address().map(drop)
     }
 
+    /// Kills the daemon, and starts it again. Its workers end with it.
+    pub(crate) fn kill_and_restart(&self) -> Result<(), SetupError> {
+        if let Some(running) = &mut self.state.lock().running {
+            let _ = running.child.kill();
+            let _ = running.child.wait();
+        }
+        self.address().map(drop)
+    }
+
     /// Returns how the daemon died, if it has died since [`Self::address`]. Reports each death once.
     pub(crate) fn obituary(&self) -> Option<String> {
         let mut state = self.state.lock();
@@ -245,6 +255,8 @@ impl Daemon {
             .env("OCL_ICD_VENDORS", &self.vendors)
             .envs(STEADY)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            // A program that holds its checkpoints goes on at the same node only.
+            .envs(std::env::var_os(HOLD).map(|_| ("STATE_DIRECTORY", &self.logs)))
             .envs(self.together.iter().map(|domain| (TOGETHER, domain)))
             .env_remove("CAUSEWAY_SERVERS")
             .env_remove("CAUSEWAY_CONFIG")

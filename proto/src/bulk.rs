@@ -22,6 +22,9 @@
 use crate::id::EventId;
 use crate::limits::BULK_CHUNK;
 
+/// Names the transfer of a checkpoint to the client that holds it. No command has this event.
+pub const CHECKPOINT: EventId = EventId(u64::MAX);
+
 /// Size of a header in bytes.
 pub const HEADER: usize = 32;
 

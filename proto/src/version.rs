@@ -60,11 +60,13 @@ pub enum WireVersion {
     /// 2026-11: the contents of a large session that moves are sent over connections of their own. A node reports times of
     /// all commands of a traced queue.
     V24 = 24,
+    /// 2026-11: a client may hold the checkpoints of its session.
+    V25 = 25,
 }
 
 impl WireVersion {
     /// The version of this build.
-    pub const CURRENT: WireVersion = WireVersion::V24;
+    pub const CURRENT: WireVersion = WireVersion::V25;
 
     /// The version's number on the wire.
     #[must_use]

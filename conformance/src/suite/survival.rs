@@ -367,11 +367,12 @@ fn survive(
     let is_wanted = |kind| match settings.only {
         Some((moves, kills)) => match kind {
             Kind::Restart | Kind::Drain => moves,
-            Kind::WorkerKilled => kills,
+            Kind::WorkerKilled | Kind::DaemonKilled => kills,
             _ => false,
         },
         None => true,
     };
+    let holds = std::env::var_os(sides::HOLD).is_some_and(|of| of == "client");
     let applies = |kind| match kind {
         kind if !is_wanted(kind) => false,
         Kind::LinkReset | Kind::LinkSilence => nodes.nodes > 1,
@@ -384,6 +385,8 @@ fn survive(
         // also natively.
         Kind::WorkerStopped => !program.name.starts_with("printf"),
         Kind::WorkerKilled => killed,
+        // A node takes its checkpoints with it, and a lease ends with its node.
+        Kind::DaemonKilled => killed && holds && nodes.cluster().is_none(),
         _ => true,
     };
     let seed = sides.effort.seed + 1000 * number;

@@ -59,6 +59,8 @@ pub struct SessionStart {
     /// Whether another worker may execute the session's commands again. New memory is then filled with zeros, so that its
     /// bytes are the same again.
     pub reexecutes: bool,
+    /// Most bytes of a checkpoint.
+    pub most_contents: u64,
     /// The threads of the session.
     pub(crate) scope: Scope,
     /// What the session shares with its neighbours; `None` outside of a host.

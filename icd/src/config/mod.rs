@@ -12,7 +12,8 @@
 //! all servers, `CAUSEWAY_SHARED_MEMORY` (`0` or `1`) overrides `shared_memory`, `CAUSEWAY_ISOLATED` (`0` or
 //! `1`) overrides `isolated`, `CAUSEWAY_COMPRESSION` (`lz4` or `off`) overrides `compression`, and
 //! `CAUSEWAY_ANSWER_LIMIT` (`30s`) overrides `answer_limit`, `CAUSEWAY_RESUME` (`0s`) `resume`, and `CAUSEWAY_RESTART` (`10min`) `restart`.
-//! `CAUSEWAY_REEXECUTE` (`1`) overrides `reexecute` of [`Survival`], and `CAUSEWAY_DISCOVER` (`0` or `1`) `discover`.
+//! `CAUSEWAY_REEXECUTE` (`1`) and `CAUSEWAY_HOLD` (`client`) override `reexecute` and `hold` of [`Survival`], and
+//! `CAUSEWAY_DISCOVER` (`0` or `1`) `discover`.
 //! `CAUSEWAY_CA` and related variables ([`TlsSettings`]) override `[tls]`. A device manager and the request
 //! to it ([`LeaseSettings`]) come from the same places. A program with more rights than its user (setuid)
 //! reads place 4 only. Inside a daemon ([`causeway_proto::RECURSION_GUARD`]) there are no servers.

@@ -14,8 +14,8 @@ use causeway_links::LinkMemory;
 
 use super::remembered::{FILE as REMEMBERED, NodeMemory};
 use super::{
-    BadDuration, Compression, Problem, ServerSettings, Settings, TlsSettings, duration, file, list,
-    wait,
+    BadDuration, Compression, Hold, Problem, ServerSettings, Settings, TlsSettings, duration, file,
+    list, wait,
 };
 
 const CONFIG: &str = "CAUSEWAY_CONFIG";
@@ -26,6 +26,7 @@ const ANSWER_LIMIT: &str = "CAUSEWAY_ANSWER_LIMIT";
 const RESUME: &str = "CAUSEWAY_RESUME";
 const RESTART: &str = "CAUSEWAY_RESTART";
 const REEXECUTE: &str = "CAUSEWAY_REEXECUTE";
+const HOLD: &str = "CAUSEWAY_HOLD";
 const DISCOVER: &str = "CAUSEWAY_DISCOVER";
 const TOML: &str = "servers.toml";
 const LIST: &str = "servers.list";
@@ -45,6 +46,7 @@ pub(super) struct Environment {
     pub(super) resume: Option<OsString>,
     pub(super) restart: Option<OsString>,
     pub(super) reexecute: Option<OsString>,
+    pub(super) hold: Option<OsString>,
     pub(super) discover: Option<OsString>,
     /// TLS settings that override those of the files, for all servers.
     pub(super) tls: TlsSettings,
@@ -92,6 +94,7 @@ impl Environment {
             resume: set(RESUME),
             restart: set(RESTART),
             reexecute: set(REEXECUTE),
+            hold: set(HOLD),
             discover: set(DISCOVER),
             tls: TlsSettings::of(set),
             leasing: Variables::of(set),
@@ -140,7 +143,7 @@ impl Environment {
         self.override_answer_limit(&mut settings);
         self.override_resume(&mut settings);
         self.override_restart(&mut settings);
-        self.override_reexecute(&mut settings);
+        self.override_survival(&mut settings);
         let discover = Environment::switch(&mut settings, DISCOVER, self.discover.as_ref());
         settings.discover = discover.unwrap_or(settings.discover);
         settings
@@ -213,10 +216,23 @@ impl Environment {
         }
     }
 
-    fn override_reexecute(&self, settings: &mut Settings) {
+    fn override_survival(&self, settings: &mut Settings) {
         let set = self.reexecute.as_ref();
         if let Some(reexecute) = Environment::switch(settings, REEXECUTE, set) {
             settings.survival.reexecute = reexecute;
+        }
+        match self
+            .hold
+            .as_ref()
+            .map(|of| Hold::read(&of.to_string_lossy()))
+        {
+            None => {}
+            Some(Ok(hold)) => settings.survival.hold = hold,
+            Some(Err(error)) => settings.problems.push(Problem {
+                origin: HOLD.to_owned(),
+                line: None,
+                message: error.to_string(),
+            }),
         }
         let survival = settings.survival;
         all(settings).for_each(|server| server.survival = survival);

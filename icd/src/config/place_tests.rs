@@ -1,7 +1,7 @@
 //! Tests of [`super`]: which places count, and which files are trusted.
 
 use super::*;
-use crate::config::Carrier;
+use crate::config::{Carrier, Hold};
 use std::os::unix::fs::PermissionsExt;
 
 struct Places {
@@ -239,6 +239,21 @@ fn servers_of_the_variable_have_the_settings_of_all_servers() {
         assert_eq!(server.survival.log, 64 << 20);
     }
     assert_eq!(settings.survival, settings.servers[0].survival);
+}
+
+#[test]
+fn a_variable_names_the_holder_of_checkpoints() {
+    let mut places = Places::new();
+    let text = "[survival]\nhold = \"auto\"\n[[server]]\naddress = \"a\"\n";
+    places.write("user/servers.toml", text);
+    places.environment.hold = Some("client".into());
+    let settings = places.environment.load();
+    assert_eq!(settings.problems, []);
+    assert_eq!(settings.servers[0].survival.hold, Hold::Client);
+    places.environment.hold = Some("nobody".into());
+    let settings = places.environment.load();
+    assert_eq!(settings.servers[0].survival.hold, Hold::Auto);
+    assert_eq!(settings.problems.len(), 1);
 }
 
 #[test]

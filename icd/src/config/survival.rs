@@ -6,6 +6,8 @@
 //! log = "1GiB"       # memory for what has to be executed again
 //! mtbf = "1d"        # time between deaths of a process, for the interval of checkpoints
 //! interval = "5min"  # the interval itself, at least 1s
+//! hold = "client"    # who holds checkpoints: the node, the client, or what the link allows; or CAUSEWAY_HOLD
+//! held = "8GiB"      # the program's memory for checkpoints
 //! ```
 //! Invariant: a log has [`LEAST`] bytes at least, so that it holds more than one large write.
 #![forbid(unsafe_code)]
@@ -46,24 +48,48 @@ pub struct Survival {
     pub interval: Option<Duration>,
     /// Who holds checkpoints.
     pub hold: Hold,
+    /// Bytes of the program's memory for the checkpoints that it holds, of all its sessions.
+    #[serde(deserialize_with = "size")]
+    pub held: u64,
 }
 
-/// Who holds checkpoints. The client does not yet.
+/// Who holds checkpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hold {
     /// The daemon of the session, in memory that outlives the session's process.
     #[default]
     Node,
+    /// The program, in memory that outlives the node.
+    Client,
+    /// The program if the link carries the checkpoint in a tenth of the interval, else the node. The node, too, while
+    /// nothing is known of the link.
+    Auto,
+}
+
+/// The reason why a text names no holder.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("invalid holder `{0}`; expected `node`, `client` or `auto`")]
+pub(super) struct BadHolder(String);
+
+impl Hold {
+    /// Reads the name of a holder.
+    ///
+    /// # Errors
+    /// [`BadHolder`].
+    pub(super) fn read(text: &str) -> Result<Hold, BadHolder> {
+        match text {
+            "node" => Ok(Hold::Node),
+            "client" => Ok(Hold::Client),
+            "auto" => Ok(Hold::Auto),
+            other => Err(BadHolder(other.to_owned())),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Hold {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hold, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "node" => Ok(Hold::Node),
-            other => Err(serde::de::Error::custom(format!(
-                "`hold` = `{other}` is not possible: only the node holds checkpoints; expected `node`, or no `hold`"
-            ))),
-        }
+        let text = String::deserialize(deserializer)?;
+        Hold::read(&text).map_err(serde::de::Error::custom)
     }
 }
 
@@ -75,6 +101,7 @@ impl Default for Survival {
             mtbf: Duration::from_secs(24 * 3600),
             interval: None,
             hold: Hold::default(),
+            held: 8 << 30,
         }
     }
 }
@@ -151,13 +178,23 @@ mod tests {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert!(read("interval = \"1s\"").is_ok());
-        assert!(read("hold = \"node\"").is_ok());
-        let client = read("hold = \"client\"").unwrap_err().to_string();
-        assert!(
-            client.contains("only the node holds checkpoints"),
-            "{client}"
-        );
         let short = read("interval = \"999ms\"").unwrap_err().to_string();
         assert!(short.contains("invalid interval of 999ms"), "{short}");
+    }
+
+    #[test]
+    fn the_holder_is_named_and_its_memory_has_a_bound() {
+        let read = |text: &str| toml::from_str::<Survival>(text);
+        for (name, hold) in [
+            ("node", Hold::Node),
+            ("client", Hold::Client),
+            ("auto", Hold::Auto),
+        ] {
+            let survival = read(&format!("hold = \"{name}\"\nheld = \"1GiB\"")).unwrap();
+            assert_eq!((survival.hold, survival.held), (hold, 1 << 30));
+        }
+        let other = read("hold = \"disk\"").unwrap_err().to_string();
+        assert!(other.contains("invalid holder `disk`"), "{other}");
+        assert!(read("held = \"1KiB\"").is_err());
     }
 }

@@ -4,10 +4,15 @@
 //! the one of the settings, or the one that loses least time together. That is √(2·K0·MTBF), where K0 is how long the last
 //! checkpoint took.
 //!
-//! Invariant: at most one checkpoint is asked for at a time. After one that cannot be had, none is asked for.
+//! A checkpoint that the client holds is made in two steps: the worker has *copied* it, and then its bytes come.
+//!
+//! Invariant: at most one checkpoint is asked for at a time, and none while the bytes of one come. After one that cannot be
+//! had, none is asked for.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
+
+use crate::config::Hold;
 
 /// Limits of an interval that is chosen here.
 const INTERVALS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
@@ -32,6 +37,25 @@ pub struct Checkpoints {
     took: Duration,
     asked: Option<Duration>,
     is_refused: bool,
+    /// The checkpoint whose bytes come: since when, and how many there are.
+    comes: Option<(Duration, u64)>,
+    /// Bytes per second of the last checkpoint that has come.
+    rate: Option<u64>,
+}
+
+/// Returns who holds a checkpoint of `bytes` bytes: the client (true) or the node. `rate`: bytes per second of the link, as
+/// far as anything is known. [`Hold::Auto`] takes the client if its link carries the checkpoint in a tenth of the interval.
+/// While nothing is known of the link, the node holds the checkpoint.
+#[must_use]
+pub fn client_holds(hold: Hold, bytes: u64, rate: Option<u64>, interval: Duration) -> bool {
+    match hold {
+        Hold::Node => false,
+        Hold::Client => true,
+        Hold::Auto => rate.is_some_and(|rate| {
+            let carried = u128::from(rate) * interval.as_millis() / 10_000;
+            u128::from(bytes) <= carried
+        }),
+    }
 }
 
 impl Checkpoints {
@@ -44,13 +68,16 @@ impl Checkpoints {
             took: Duration::ZERO,
             asked: None,
             is_refused: false,
+            comes: None,
+            rate: None,
         }
     }
 
     /// Whether a checkpoint is due. `kept` of `limit` bytes are in the log. It then counts as asked for.
     pub fn is_due(&mut self, now: Duration, kept: usize, limit: usize) -> bool {
         let is_asked = |since: Duration| now.saturating_sub(since) < LOST;
-        if self.is_refused || self.asked.is_some_and(is_asked) || kept == 0 {
+        let is_under_way = self.asked.is_some_and(is_asked) || self.comes.is_some();
+        if self.is_refused || is_under_way || kept == 0 {
             return false;
         }
         let is_due = kept >= limit / 4 * 3 || now.saturating_sub(self.last) >= self.interval();
@@ -86,10 +113,37 @@ impl Checkpoints {
 
     /// Handles that the checkpoint is whole.
     pub fn made(&mut self, now: Duration) {
+        self.stood(now);
+        if let Some((since, bytes)) = self.comes.take() {
+            let took = now.saturating_sub(since).as_micros().max(1);
+            let rate = u128::from(bytes) * 1_000_000 / took;
+            self.rate = Some(u64::try_from(rate).unwrap_or(u64::MAX));
+        }
+        self.last = now;
+    }
+
+    /// Handles that the worker has copied the checkpoint, so that the session need not stand for it any more.
+    pub fn stood(&mut self, now: Duration) {
         if let Some(asked) = self.asked.take() {
             self.took = now.saturating_sub(asked);
         }
-        self.last = now;
+    }
+
+    /// Handles that the `bytes` bytes of a copied checkpoint begin to come.
+    pub fn begins_to_come(&mut self, now: Duration, bytes: u64) {
+        self.comes = Some((now, bytes));
+    }
+
+    /// Whether the bytes of a checkpoint come.
+    #[must_use]
+    pub fn comes(&self) -> bool {
+        self.comes.is_some()
+    }
+
+    /// Bytes per second of the last checkpoint that has come.
+    #[must_use]
+    pub fn rate(&self) -> Option<u64> {
+        self.rate
     }
 
     /// Handles that no checkpoint can be had.
@@ -101,6 +155,7 @@ impl Checkpoints {
     /// Handles that the worker has died, and another one begins.
     pub fn begin_again(&mut self) {
         self.asked = None;
+        self.comes = None;
     }
 }
 
@@ -157,6 +212,47 @@ mod tests {
         assert!(!checkpoints.is_due(seconds(21 + 1439), 1, LIMIT));
         assert!(!checkpoints.is_due(seconds(21 + 1440), 0, LIMIT));
         assert!(checkpoints.is_due(seconds(21 + 1440), 1, LIMIT));
+    }
+
+    #[test]
+    fn while_a_checkpoint_comes_none_is_due() {
+        let mut checkpoints = checkpoints(DAY, None);
+        assert!(checkpoints.is_due(seconds(10), 1, LIMIT));
+        checkpoints.stood(seconds(12));
+        checkpoints.begins_to_come(seconds(12), 1000);
+        // The session has stood for 2 s, and the interval follows from that.
+        assert_eq!(checkpoints.interval().as_secs(), 587);
+        assert!(checkpoints.comes() && !checkpoints.is_due(seconds(9999), 99, LIMIT));
+        checkpoints.made(seconds(22));
+        assert_eq!(
+            (checkpoints.rate(), checkpoints.comes()),
+            (Some(100), false)
+        );
+        assert!(!checkpoints.is_due(seconds(22 + 586), 1, LIMIT));
+        assert!(checkpoints.is_due(seconds(22 + 588), 1, LIMIT));
+        checkpoints.stood(seconds(700));
+        checkpoints.begins_to_come(seconds(700), 1000);
+        // The worker dies, and another one begins before this checkpoint.
+        checkpoints.begin_again();
+        assert!(checkpoints.is_due(seconds(701), 99, LIMIT));
+    }
+
+    #[test]
+    fn the_link_decides_who_holds_a_checkpoint() {
+        let tenth = seconds(100);
+        for (hold, bytes, rate, client) in [
+            (Hold::Node, 0, Some(u64::MAX), false),
+            (Hold::Client, u64::MAX, None, true),
+            (Hold::Auto, 0, None, false),
+            (Hold::Auto, 1000, Some(100), true),
+            (Hold::Auto, 1001, Some(100), false),
+            (Hold::Auto, u64::MAX, Some(u64::MAX), true),
+            (Hold::Auto, 1, Some(0), false),
+        ] {
+            let holds = client_holds(hold, bytes, rate, tenth);
+            assert_eq!(holds, client, "{hold:?} {bytes} {rate:?}");
+        }
+        assert!(!client_holds(Hold::Auto, 1, Some(u64::MAX), Duration::ZERO));
     }
 
     #[test]

@@ -35,9 +35,11 @@ use super::reader::CommandReader;
 use super::report::{Reported, Tool};
 use super::requests::Requests;
 use super::wait::{Change, Progress};
+use crate::config::Hold;
 use crate::trace;
 
 mod acknowledging;
+mod copied;
 mod reexecution;
 
 /// Why a parked session has no connection.
@@ -131,9 +133,12 @@ impl Core {
         if connections.granted.parks() {
             outbox.records();
         }
-        if connections.granted.reexecutes.is_some() {
+        if let Some(survival) = connections.granted.reexecutes {
             outbox.records();
             outbox.retains();
+            if survival.hold != Hold::Node {
+                outbox.may_hold();
+            }
         }
         Core {
             tool: Tool::of_process(&address, bulk.session()),
@@ -322,7 +327,8 @@ impl Core {
             self.flusher.wake();
         }
         (batch.applied, batch.number) = (0, 0);
-        let parks = self.handle_parking(std::mem::take(&mut batch.parking))?;
+        let copied = std::mem::take(&mut batch.checkpoint_bytes);
+        let parks = self.handle_parking(std::mem::take(&mut batch.parking), copied)?;
         if let Some(resume) = &self.resume {
             resume.acknowledging.lock().window.end();
         }
@@ -344,8 +350,9 @@ impl Core {
         }
     }
 
-    // Handles how far the worker is with parking the session. Returns whether the worker has said anything.
-    fn handle_parking(&self, parking: i32) -> Result<bool, String> {
+    // Handles how far the worker is with parking the session. Returns whether the worker has said anything. `copied`: the
+    // length of a checkpoint that the worker has copied.
+    fn handle_parking(&self, parking: i32, copied: u64) -> Result<bool, String> {
         match Parking::try_from(parking) {
             Ok(Parking::No) => return Ok(false),
             Ok(Parking::Stand) if self.outbox.stand() => {
@@ -367,11 +374,13 @@ impl Core {
                 self.bulk.expect_end(false);
                 self.outbox.go_on();
             }
+            Ok(Parking::Copied) => self.decide_holder(copied)?,
             Ok(Parking::Checkpoint) => {
                 return Err("the node has made a checkpoint of another state".to_owned());
             }
             Ok(Parking::Done) if self.outbox.stands() => {
                 self.end_protection("its daemon has ended, or the session has moved");
+                self.abandon_checkpoint();
                 self.break_off(self.generation(), PARKED.to_owned());
             }
             Ok(Parking::Stand | Parking::Done) | Err(_) => {

@@ -98,13 +98,17 @@ fn run(core: &Arc<Core>) {
             }
             continue;
         }
+        if core.bulk.must_open() {
+            let owner: Arc<dyn Owner> = Arc::<Core>::clone(core);
+            core.bulk.open_if_needed(&owner);
+        }
         match core.write_out() {
             Ok(true) => idle = Duration::ZERO,
             Ok(false) => idle += tick,
             // The thread that met the error has failed the session.
             Err(_) => return,
         }
-        if core.outbox.stands() {
+        if core.outbox.stands() || core.outbox.holds_back() {
             // The worker has been told. Whoever changes this wakes this thread.
             std::thread::park_timeout(WHILE_AWAY);
             continue;

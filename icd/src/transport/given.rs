@@ -7,6 +7,9 @@
 //! - *The program may have used it.* A command may depend on everything that was given before it was appended, through the
 //!   program. So it is executed again only after all of that has come again.
 //!
+//! While a checkpoint comes to the client, what was given before its cut is kept apart ([`Given::mark`]), because it counts
+//! again if the worker dies first.
+//!
 //! Invariant: each item is first once. [`Given::allowed`] never decreases during the life of a worker.
 #![forbid(unsafe_code)]
 
@@ -54,6 +57,8 @@ pub struct Given {
     printed: u64,
     // Digests of the notices that were passed on.
     notices: FxHashSet<u128>,
+    // What was given before the cut of a checkpoint that is not whole yet.
+    before: Option<Box<Given>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,8 +139,45 @@ impl Given {
         self.notices.insert(digest)
     }
 
+    /// Handles that a checkpoint is copied, which is not whole yet: keeps apart what was given before it.
+    /// [`Given::cut_at_mark`] or [`Given::forget_mark`] must follow.
+    pub fn mark(&mut self) {
+        self.forget_mark();
+        let life = self.life;
+        let before = std::mem::replace(
+            self,
+            Given {
+                life,
+                ..Given::default()
+            },
+        );
+        self.before = Some(Box::new(before));
+    }
+
+    /// Handles that the marked checkpoint is whole: nothing before it comes again.
+    pub fn cut_at_mark(&mut self) {
+        self.before = None;
+    }
+
+    /// Handles that the marked checkpoint does not become whole. What was given before it counts again.
+    pub fn forget_mark(&mut self) {
+        let Some(before) = self.before.take() else {
+            return;
+        };
+        let behind = std::mem::replace(self, *before);
+        if self.come == self.order.len() {
+            self.come += behind.come;
+        }
+        self.items.extend(behind.items);
+        self.order.extend(behind.order);
+        self.shown += behind.shown;
+        self.printed += behind.printed;
+        self.notices.extend(behind.notices);
+    }
+
     /// Handles that another worker executes everything again.
     pub fn begin_again(&mut self) {
+        self.forget_mark();
         self.life += 1;
         self.come = 0;
         self.printed = 0;
@@ -148,12 +190,14 @@ impl Given {
         self.come = 0;
         (self.shown, self.printed) = (0, 0);
         self.notices.clear();
+        self.before = None;
     }
 
     /// Number of bytes that this takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.order.len() * ITEM
+        let before = self.before.as_ref().map_or(0, |before| before.bytes());
+        before + self.order.len() * ITEM
     }
 }
 
@@ -196,7 +240,80 @@ mod tests {
         assert_eq!(given.allowed(), u64::MAX);
     }
 
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Ends,
+        Prints(usize),
+        Marks,
+        Cuts,
+        Forgets,
+        Dies,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => Just(Step::Ends),
+            2 => (1usize..5).prop_map(Step::Prints),
+            1 => Just(Step::Marks),
+            1 => Just(Step::Cuts),
+            1 => Just(Step::Forgets),
+            1 => Just(Step::Dies),
+        ]
+    }
+
     proptest! {
+        // A mark that is forgotten changes nothing, and one that becomes a cut is like a cut at its place. After a death,
+        // everything behind the last cut comes again, and nothing of it is given twice.
+        #[test]
+        fn a_mark_is_a_cut_or_nothing(steps in prop::collection::vec(step(), 0..60)) {
+            let mut given = Given::default();
+            // What was given behind the last cut, and where in it the mark is.
+            let (mut ends, mut text): (Vec<u64>, usize) = (Vec::new(), 0);
+            let (mut mark, mut next) = (None, 1);
+            for step in steps {
+                match step {
+                    Step::Ends => {
+                        let gives = given.handle(Item::End(next), 0, None, next + 1);
+                        prop_assert_eq!(gives, Gives::First);
+                        ends.push(next);
+                        next += 1;
+                    }
+                    Step::Prints(length) => {
+                        let shown = given.handle_text(Bytes::from(vec![7; length]));
+                        prop_assert_eq!(shown.map_or(0, |of| of.len()), length);
+                        text += length;
+                    }
+                    Step::Marks => {
+                        given.mark();
+                        mark = Some((ends.len(), text));
+                    }
+                    Step::Cuts => {
+                        given.cut_at_mark();
+                        if let Some((count, shown)) = mark.take() {
+                            ends.drain(..count);
+                            text -= shown;
+                        }
+                    }
+                    Step::Forgets => {
+                        given.forget_mark();
+                        mark = None;
+                    }
+                    Step::Dies => {
+                        given.begin_again();
+                        mark = None;
+                        let first = ends.first().map_or(u64::MAX, |end| end + 1);
+                        prop_assert_eq!(given.allowed(), first);
+                        for end in &ends {
+                            prop_assert_eq!(given.handle(Item::End(*end), 0, None, next), Gives::Again);
+                        }
+                        prop_assert_eq!(given.handle_text(Bytes::from(vec![7; text])), None);
+                        prop_assert_eq!(given.allowed(), u64::MAX);
+                    }
+                }
+                prop_assert_eq!(given.bytes(), ends.len() * ITEM);
+            }
+        }
+
         // Workers print the same text in pieces of any size, and die anywhere: it is shown once.
         #[test]
         fn text_is_shown_once(lives in prop::collection::vec(prop::collection::vec(1usize..9, 0..9), 1..5)) {

@@ -70,6 +70,8 @@ pub struct KeptBatches {
     // Batches that were applied; `None` if they are not retained.
     retained: Option<VecDeque<Batch>>,
     retained_bytes: usize,
+    // The number of the last command before a checkpoint that is not whole yet. No batch has commands on both sides.
+    mark: u64,
     pool: Vec<Vec<u8>>,
     // Sum of the capacities in the pool.
     pooled: usize,
@@ -113,6 +115,29 @@ impl KeptBatches {
         Some(self.written)
     }
 
+    /// Marks the cut of a checkpoint that is not whole yet. Returns the number of the last command before it. `None` if the
+    /// worker has not applied it.
+    pub fn mark(&mut self) -> Option<u64> {
+        if !self.batches.is_empty() {
+            return None;
+        }
+        self.mark = self.written;
+        Some(self.mark)
+    }
+
+    /// Forgets what is retained before the mark `number`, because its checkpoint is whole.
+    pub fn cut_at(&mut self, number: u64) {
+        let Some(retained) = &mut self.retained else {
+            return;
+        };
+        while let Some(oldest) = retained.front()
+            && oldest.last <= number
+            && let Some(oldest) = retained.pop_front()
+        {
+            self.retained_bytes -= oldest.bytes.len() - PREFIX;
+        }
+    }
+
     /// Number of retained bytes.
     #[must_use]
     pub fn retained_bytes(&self) -> usize {
@@ -143,7 +168,15 @@ impl KeptBatches {
             return self.reuse(batch.bytes);
         };
         self.retained_bytes += batch.bytes.len() - PREFIX;
-        match append(retained, batch) {
+        let is_behind_mark = retained.back().is_some_and(|of| of.last == self.mark);
+        let buffer = match is_behind_mark {
+            true => {
+                retained.push_back(batch);
+                None
+            }
+            false => append(retained, batch),
+        };
+        match buffer {
             Some(buffer) => self.reuse(buffer),
             // The one before gets no further commands.
             None => {
@@ -290,6 +323,30 @@ mod tests {
     }
 
     proptest! {
+        // The batches behind a mark are those that were kept behind it, whatever their sizes, and none before it is left.
+        #[test]
+        fn a_mark_parts_what_is_retained(
+            before in prop::collection::vec((1u64..9, 1usize..50_000), 0..9),
+            behind in prop::collection::vec((1u64..9, 1usize..50_000), 0..9),
+        ) {
+            let mut kept = KeptBatches::default();
+            kept.retain();
+            let mut written = 0;
+            let mut keep = |kept: &mut KeptBatches, (count, size): (u64, usize)| {
+                kept.keep(batch(written + 1, written + count, size));
+                written += count;
+                kept.applied(written);
+            };
+            before.iter().for_each(|of| keep(&mut kept, *of));
+            let mark = kept.mark().unwrap();
+            prop_assert_eq!(mark, before.iter().map(|of| of.0).sum::<u64>());
+            behind.iter().for_each(|of| keep(&mut kept, *of));
+            kept.cut_at(mark);
+            prop_assert_eq!(kept.retained_bytes(), behind.iter().map(|of| of.1).sum::<usize>());
+            let first = kept.written().next().map(|of| of.first);
+            prop_assert_eq!(first, (!behind.is_empty()).then_some(mark + 1));
+        }
+
         // Batches of random sizes, reports and breaks: a worker that skips what it has receives every command once,
         // in order, and nothing is kept that it has reported.
         #[test]

@@ -40,6 +40,7 @@ pub mod gauge;
 pub mod given;
 mod granted;
 mod heartbeat;
+mod held;
 pub mod kept;
 mod leader;
 pub mod links;

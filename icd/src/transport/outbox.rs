@@ -20,11 +20,13 @@
 //! the one before gets the record first.
 //!
 //! If the session's commands can be executed again, applied batches are retained. While a new worker gets them
-//! ([`Outbox::replay`]), appenders queue as without a connection, too.
+//! ([`Outbox::replay`]), appenders queue as without a connection, too. They also do while too much is retained and a
+//! checkpoint comes ([`Outbox::hold_back`]).
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Instant;
 
 use causeway_proto::frame::PREFIX;
@@ -35,8 +37,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use self::reexecution::Cut;
-pub(super) use self::reexecution::{NotReplayed, Replayed};
+pub(super) use self::reexecution::{Marked, NotReplayed, Replayed};
 use super::encode::EncodeCommand;
+use super::held::HeldCheckpoint;
 use super::kept::{self, Batch, Impossible, KeptBatches};
 use super::record::Record;
 use super::replay::Replay;
@@ -92,6 +95,14 @@ struct Keeping {
     cut: Mutex<Cut>,
     // Whether the worker must be asked for another one.
     must_ask: AtomicBool,
+    // Whether the program may hold it.
+    may_hold: AtomicBool,
+    // Who holds the checkpoint that the worker has copied; 0: this was not decided.
+    holder: AtomicI32,
+    // Whether the worker must be told so.
+    must_answer: AtomicBool,
+    // Whether no batch leaves until a checkpoint has come. Changed under `state`.
+    holds_back: AtomicBool,
 }
 
 /// The record of a cut. It leaves before anything else, and again if the worker did not get all of it.
@@ -99,7 +110,18 @@ struct Keeping {
 struct EncodedRecord {
     cut: u64,
     batches: Vec<Vec<u8>>,
+    // The contents of memory, if the program holds them. They leave first.
+    contents: Option<Arc<HeldCheckpoint>>,
     is_due: bool,
+}
+
+impl EncodedRecord {
+    fn write(&mut self, write: &mut impl FnMut(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
+        if let Some(contents) = &self.contents {
+            contents.write(self.cut, write)?;
+        }
+        self.batches.iter_mut().try_for_each(|of| write(of))
+    }
 }
 
 #[derive(Debug)]
@@ -208,7 +230,7 @@ impl Outbox {
 
     // Whether batches leave.
     fn moves(&self) -> bool {
-        self.is_open() && !self.stands() && !self.replays()
+        self.is_open() && !self.stands() && !self.replays() && !self.holds_back()
     }
 
     // Whether an outbox from which no batch leaves has room for another one.
@@ -261,8 +283,11 @@ impl Outbox {
         mut write: impl FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<bool> {
         self.write_again(deadline, &mut write)?;
-        if !self.replays() && !self.stands() {
-            self.ask(&mut write)?;
+        if !self.replays() {
+            self.answer(&mut write)?;
+            if !self.stands() {
+                self.ask(&mut write)?;
+            }
         }
         // `filling` is unlocked while a batch is written, so appenders may close more batches meanwhile.
         // The loop ends with the batch that was being filled.
@@ -272,6 +297,9 @@ impl Outbox {
             }
             if self.stands() {
                 return self.say_that_it_stands(&mut write);
+            }
+            if self.holds_back() {
+                return Ok(false);
             }
             if !self.wait_for_room(deadline) {
                 return Ok(false);
@@ -447,6 +475,7 @@ impl Outbox {
         Ok(EncodedRecord {
             cut,
             batches,
+            contents: None,
             is_due: true,
         })
     }
@@ -480,8 +509,11 @@ impl Outbox {
             // The worker before has applied what the other one does not have.
             return Err(Impossible::NotRestored);
         }
-        // The word may have been lost with the connection.
+        // The words may have been lost with the connection.
         kept.must_say.store(!wants_record, Ordering::Relaxed);
+        let is_decided = kept.holder.load(Ordering::Relaxed) != 0;
+        kept.must_answer
+            .store(!wants_record && is_decided, Ordering::Relaxed);
         if record.is_some() {
             kept.stands.store(false, Ordering::Release);
             *kept.record.lock() = record;
@@ -507,7 +539,7 @@ impl Outbox {
         // Unlocked meanwhile, so that events can be handled.
         let due = kept.record.lock().take_if(|record| record.is_due);
         if let Some(mut record) = due {
-            let result = record.batches.iter_mut().try_for_each(|of| write(of));
+            let result = record.write(write);
             record.is_due = result.is_err();
             *kept.record.lock() = Some(record);
             result?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use causeway_proto::id::EventId;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bulk::memory::HostRegion;
 use super::bulk::warm::WarmMemory;
@@ -25,6 +25,8 @@ pub(super) struct SentBytes {
     bytes: u64,
     memory: WarmMemory,
     is_closed: bool,
+    // The writes before the cut of a checkpoint that is not whole yet.
+    marked: Vec<EventId>,
 }
 
 /// The bytes of a write.
@@ -61,6 +63,7 @@ impl SentBytes {
             bytes: 0,
             memory: WarmMemory::new(limit),
             is_closed: false,
+            marked: Vec::new(),
         }
     }
 
@@ -105,6 +108,23 @@ impl SentBytes {
     /// Keeps these writes only.
     pub(super) fn keep(&mut self, is_kept: &dyn Fn(EventId) -> bool) {
         self.keep_if(|event, _| is_kept(event));
+    }
+
+    /// Handles that a checkpoint is copied, which is not whole yet. It covers all writes but these.
+    pub(super) fn mark(&mut self, is_behind: &dyn Fn(EventId) -> bool) {
+        let events = self.of.keys().copied();
+        self.marked = events.filter(|event| !is_behind(*event)).collect();
+    }
+
+    /// Handles that the marked checkpoint is whole: forgets the writes that it covers.
+    pub(super) fn cut_at_mark(&mut self) {
+        let marked: FxHashSet<_> = std::mem::take(&mut self.marked).into_iter().collect();
+        self.keep_if(|event, _| !marked.contains(&event));
+    }
+
+    /// Handles that the marked checkpoint does not become whole.
+    pub(super) fn forget_mark(&mut self) {
+        self.marked = Vec::new();
     }
 
     /// Forgets writes of which the worker has not had all bytes, because another one gets them from the start. A lane that
@@ -207,6 +227,25 @@ mod tests {
         let mut sent = SentBytes::closed();
         assert!(sent.place(EVENT, LENGTH).is_none());
         assert_eq!(sent.bytes(), 0);
+    }
+
+    #[test]
+    fn a_marked_checkpoint_frees_its_writes_when_it_is_whole() {
+        let (mut sent, source) = (SentBytes::new(1 << 20), source());
+        let [before, open, behind] = [1, 2, 3].map(EventId);
+        for event in [before, open] {
+            sent.place(event, LENGTH).unwrap().copy(&source, 0, LENGTH);
+        }
+        sent.mark(&|event| event == open);
+        sent.forget_mark();
+        sent.cut_at_mark();
+        assert_eq!(sent.bytes(), 2 * LENGTH as usize);
+        sent.mark(&|event| event == open);
+        sent.place(behind, LENGTH).unwrap().copy(&source, 0, LENGTH);
+        sent.cut_at_mark();
+        assert!(sent.whole(before).is_none());
+        assert!(sent.whole(open).is_some() && sent.whole(behind).is_some());
+        assert_eq!(sent.bytes(), 2 * LENGTH as usize);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod frames;
 
 mod breaks;
 mod clocks;
+mod held;
 mod kept_bandwidth;
 mod outlived;
 mod poor;

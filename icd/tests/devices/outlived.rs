@@ -33,7 +33,7 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// A sum whose session has no checkpoint yet, on the only device of a daemon.
-fn begun(daemon: &Daemon) -> Sum {
+pub(crate) fn begun(daemon: &Daemon) -> Sum {
     let server = connect(&daemon.address.to_string()).expect("a server");
     let sum = Sum::on(devices_of(server)[0]);
     sum.add(3);
@@ -42,7 +42,7 @@ fn begun(daemon: &Daemon) -> Sum {
 }
 
 /// Reads a sum whose session is lost. Returns how long that took.
-fn lost(sum: Sum) -> Duration {
+pub(crate) fn lost(sum: Sum) -> Duration {
     let begun = Instant::now();
     let handles = [sum.cl.queue, sum.buffer].map(|of| of as usize);
     std::mem::forget(sum);

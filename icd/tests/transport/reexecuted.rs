@@ -4,13 +4,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use causeway::config::Carrier;
+use causeway::config::{Carrier, Hold};
 use causeway::transport::{HostRegion, Node, Session};
-use causeway_proto::bulk::{self, HEADER, Header};
+use causeway_proto::bulk::{self, CHECKPOINT, HEADER, Header};
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::{
-    CreateKernel, CreateQueue, Enqueue, EventBatch, NdRange, ReadBuffer, Recorded,
-    enqueue::Operation,
+    ClientCheckpoint, CommandBatch, CreateKernel, CreateQueue, Enqueue, EventBatch, Holder,
+    NdRange, Parking, ReadBuffer, Recorded, enqueue::Operation,
 };
 use causeway_proto::id::EventId;
 use causeway_proto::limits::BULK_CHUNK;
@@ -194,6 +194,12 @@ fn a_worker_that_dies_between_both_connections_dies_at_no_command() {
     }
 }
 
+fn header_of(lane: &mut TcpStream) -> Header {
+    let mut header = [0; HEADER];
+    lane.read_exact(&mut header).unwrap();
+    Header::decode(&header).unwrap()
+}
+
 #[test]
 fn an_acknowledgement_of_a_dead_workers_lane_goes_to_no_other_worker() {
     const CHUNKS: usize = 16;
@@ -204,11 +210,6 @@ fn an_acknowledgement_of_a_dead_workers_lane_goes_to_no_other_worker() {
         reexecutes: true,
         ..Faults::default()
     });
-    let header_of = |lane: &mut TcpStream| {
-        let mut header = [0; HEADER];
-        lane.read_exact(&mut header).unwrap();
-        Header::decode(&header).unwrap()
-    };
     // The node reads none of the upload's bytes, so they keep the lane's writer busy.
     let upload = Arc::new(vec![1; 64 << 20]);
     bulk.upload(&upload, Region::linear(0, upload.len() as u64).unwrap());
@@ -372,4 +373,213 @@ fn a_read_that_gives_another_byte_ends_the_session() {
         "{loss}"
     );
     assert!(memory.iter().all(|byte| *byte == 0xee));
+}
+
+/// Receives batches until one is as `is_it` says.
+fn receive_until(worker: &mut FakeWorker, is_it: impl Fn(&CommandBatch) -> bool) -> CommandBatch {
+    loop {
+        let batch = worker.receive();
+        if is_it(&batch) {
+            return batch;
+        }
+    }
+}
+
+/// Copies a checkpoint behind so many commands, of as many bytes. Returns who is going to hold it.
+fn copy_checkpoint(worker: &mut FakeWorker, applied: u64, bytes: usize) -> Holder {
+    worker.send(EventBatch {
+        applied,
+        parking: Parking::Stand.into(),
+        ..EventBatch::default()
+    });
+    receive_until(worker, |of| of.stands);
+    worker.send(EventBatch {
+        parking: Parking::Copied.into(),
+        checkpoint_bytes: bytes as u64,
+        ..EventBatch::default()
+    });
+    receive_until(worker, |of| of.holder() != Holder::Unknown).holder()
+}
+
+/// Sends a part of a checkpoint.
+fn send_checkpoint(lane: &mut TcpStream, bytes: &[u8], from: usize, to: usize) {
+    for at in (from..to).step_by(BULK_CHUNK) {
+        let length = BULK_CHUNK.min(to - at);
+        let header = Header {
+            kind: bulk::Kind::Data,
+            transfer: CHECKPOINT,
+            offset: at as u64,
+            length: length as u32,
+        };
+        lane.write_all(&header.encode()).unwrap();
+        lane.write_all(&bytes[at..at + length]).unwrap();
+    }
+}
+
+/// Receives this number of commands.
+fn receive_commands(worker: &mut FakeWorker, count: usize) -> Vec<Kind> {
+    let mut received = Vec::new();
+    while received.len() < count {
+        received.extend(worker.receive().commands);
+    }
+    received.into_iter().filter_map(|of| of.kind).collect()
+}
+
+#[test]
+fn a_checkpoint_of_the_client_counts_when_all_of_its_bytes_have_come() {
+    for carrier in [Carrier::Direct, Carrier::Grpc] {
+        let fake = FakeNode::start(Faults {
+            bulk_connections: 1,
+            hold: Hold::Client,
+            ..survives()
+        });
+        let upper = Upper::new();
+        let (_node, session, mut worker) = executing(&fake, carrier, &upper);
+        worker.send(EventBatch {
+            applied: 3,
+            ..completed(LAUNCH, 0)
+        });
+        assert_eq!(upper.completion(LAUNCH).status, 0);
+        let bytes = pattern(2 * BULK_CHUNK);
+
+        // ---- the worker dies before the last byte
+        let holder = copy_checkpoint(&mut worker, 3, bytes.len());
+        assert_eq!(holder, Holder::Client);
+        let mut lane = fake.lane();
+        send_checkpoint(&mut lane, &bytes, 0, bytes.len() - 1);
+        // The client goes on meanwhile.
+        session.send_now(&command(5)).unwrap();
+        assert_eq!(number(&worker.receive().commands[0]), 5);
+        let mut worker = next_worker(&fake, worker, 2);
+        assert_eq!(receive_commands(&mut worker, 3), commands());
+        worker.send(completed(LAUNCH, 0));
+        let next = worker.receive().commands;
+        assert_eq!(next.iter().map(number).collect::<Vec<_>>(), [5]);
+
+        // ---- all bytes come, and then the worker dies
+        let holder = copy_checkpoint(&mut worker, 4, bytes.len());
+        assert_eq!(holder, Holder::Client);
+        let mut lane = fake.lane();
+        send_checkpoint(&mut lane, &bytes, 0, bytes.len());
+        session.send_now(&command(6)).unwrap();
+        assert_eq!(number(&worker.receive().commands[0]), 6);
+        // Each chunk is worth an acknowledgement.
+        let on_the_wire = (bytes.len() + 2 * HEADER) as u64;
+        while header_of(&mut lane).offset < on_the_wire {}
+        worker.send(completed(CHECKPOINT.0, 0));
+        // The client has handled the checkpoint before this.
+        worker.send(completed(LAUNCH + 1, 0));
+        wait_for(|| upper.heard().completions.len() == 2);
+        fake.set_position(WANTS_RECORD | REEXECUTES);
+        fake.set_incarnation(3);
+        worker.die();
+        let mut worker = fake.worker();
+        worker.begin_behind(*fake.positions().last().unwrap());
+        let head = worker.receive();
+        let whole = ClientCheckpoint {
+            applied: 4,
+            bytes: bytes.len() as u64,
+        };
+        assert_eq!(head.restores, Some(whole));
+        let mut got = Vec::new();
+        while got.len() < bytes.len() {
+            let piece = worker.receive();
+            assert_eq!(piece.recorded(), Recorded::Part);
+            got.extend(piece.contents);
+        }
+        assert!(got == bytes);
+        let record = worker.receive();
+        assert_eq!(
+            (record.recorded(), record.commands.len()),
+            (Recorded::Last, 2)
+        );
+        let next = worker.receive();
+        assert_eq!(next.first, 5);
+        assert_eq!(next.commands.iter().map(number).collect::<Vec<_>>(), [6]);
+        assert!(session.is_lost().is_none());
+    }
+}
+
+#[test]
+fn commands_wait_while_the_log_is_full_and_a_checkpoint_comes() {
+    let fake = FakeNode::start(Faults {
+        bulk_connections: 1,
+        hold: Hold::Client,
+        log: 2048,
+        ..survives()
+    });
+    let upper = Upper::new();
+    let (_node, session, mut worker) = executing(&fake, Carrier::Direct, &upper);
+    // Three quarters of the log, about.
+    for event in 100..300 {
+        session.send_now(&command(event)).unwrap();
+    }
+    receive_commands(&mut worker, 200);
+    worker.send(EventBatch {
+        applied: 203,
+        ..completed(LAUNCH, 0)
+    });
+    assert!(receive_until(&mut worker, |of| of.checkpoint).may_hold);
+    let bytes = pattern(BULK_CHUNK);
+    let holder = copy_checkpoint(&mut worker, 203, bytes.len());
+    assert_eq!(holder, Holder::Client);
+    let mut lane = fake.lane();
+    for event in 300..700 {
+        session.send_now(&command(event)).unwrap();
+    }
+    receive_commands(&mut worker, 400);
+    // The client sees how full its log is.
+    worker.send(EventBatch {
+        applied: 603,
+        ..completed(LAUNCH + 1, 0)
+    });
+    wait_for(|| upper.heard().completions.len() == 2);
+    session.send_now(&command(1000)).unwrap();
+    send_checkpoint(&mut lane, &bytes, 0, bytes.len());
+    worker.send(completed(CHECKPOINT.0, 0));
+    // The protection has not ended, and the command leaves now.
+    let next = receive_until(&mut worker, |of| !of.commands.is_empty());
+    assert_eq!(next.commands.iter().map(number).collect::<Vec<_>>(), [1000]);
+    fake.set_position(WANTS_RECORD | REEXECUTES);
+    fake.set_incarnation(2);
+    worker.die();
+    let mut worker = fake.worker();
+    let restores = worker.receive().restores.expect("the client's checkpoint");
+    assert_eq!(restores.applied, 203);
+    receive_until(&mut worker, |of| of.recorded() == Recorded::Last);
+    assert_eq!(number(&worker.receive().commands[0]), 300);
+    assert!(session.is_lost().is_none());
+}
+
+#[test]
+fn the_node_holds_a_checkpoint_while_nothing_is_known_of_the_link() {
+    let fake = FakeNode::start(Faults {
+        hold: Hold::Auto,
+        ..survives()
+    });
+    let upper = Upper::new();
+    let (_node, session, mut worker) = executing(&fake, Carrier::Direct, &upper);
+    worker.send(EventBatch {
+        applied: 3,
+        ..completed(LAUNCH, 0)
+    });
+    assert_eq!(copy_checkpoint(&mut worker, 3, 1), Holder::Node);
+    worker.send(EventBatch {
+        parking: Parking::Checkpoint.into(),
+        ..EventBatch::default()
+    });
+    session.send_now(&command(5)).unwrap();
+    assert_eq!(number(&worker.receive().commands[0]), 5);
+    fake.set_position(3 | WANTS_RECORD | REEXECUTES);
+    fake.set_incarnation(2);
+    worker.die();
+    let mut worker = fake.worker();
+    let record = worker.receive();
+    assert_eq!(
+        (record.recorded(), record.commands.len()),
+        (Recorded::Last, 2)
+    );
+    assert_eq!(record.restores, None);
+    assert_eq!(number(&worker.receive().commands[0]), 5);
+    assert!(session.is_lost().is_none());
 }

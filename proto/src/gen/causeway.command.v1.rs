@@ -18,6 +18,29 @@ pub struct CommandBatch {
     /// the client asks for a checkpoint; the worker answers with a Parking, or not if it makes one already
     #[prost(bool, tag = "6")]
     pub checkpoint: bool,
+    /// with `checkpoint`: the client may hold it, so the worker answers PARKING_COPIED first
+    #[prost(bool, tag = "7")]
+    pub may_hold: bool,
+    /// answer to PARKING_COPIED
+    #[prost(enumeration = "Holder", tag = "8")]
+    pub holder: i32,
+    /// Before the client's record: it holds the checkpoint with which the worker begins, whatever the node has. `contents` follow.
+    #[prost(message, optional, tag = "9")]
+    pub restores: ::core::option::Option<ClientCheckpoint>,
+    /// the next bytes of that checkpoint
+    #[prost(bytes = "bytes", tag = "10")]
+    pub contents: ::prost::bytes::Bytes,
+}
+/// A checkpoint that the client holds.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClientCheckpoint {
+    /// number of the last command that it covers
+    #[prost(uint64, tag = "1")]
+    pub applied: u64,
+    /// the length of its contents
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -957,6 +980,9 @@ pub struct EventBatch {
     pub number: u64,
     #[prost(enumeration = "Parking", tag = "9")]
     pub parking: i32,
+    /// with PARKING_COPIED: the length of the checkpoint
+    #[prost(uint64, tag = "10")]
+    pub checkpoint_bytes: u64,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1172,6 +1198,43 @@ pub struct Notice {
     #[prost(uint64, tag = "5")]
     pub context: u64,
 }
+/// Who holds a checkpoint that the worker has copied.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Holder {
+    Unknown = 0,
+    /// the client stands until PARKING_CHECKPOINT
+    Node = 1,
+    /// the client goes on. The worker sends the bytes as those of a read whose event is 2^64-1
+    Client = 2,
+    /// the client goes on, and its commands are not executed again any more
+    Nobody = 3,
+}
+impl Holder {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "HOLDER_UNKNOWN",
+            Self::Node => "HOLDER_NODE",
+            Self::Client => "HOLDER_CLIENT",
+            Self::Nobody => "HOLDER_NOBODY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "HOLDER_UNKNOWN" => Some(Self::Unknown),
+            "HOLDER_NODE" => Some(Self::Node),
+            "HOLDER_CLIENT" => Some(Self::Client),
+            "HOLDER_NOBODY" => Some(Self::Nobody),
+            _ => None,
+        }
+    }
+}
 /// Whether the commands of a batch come from the client's record, for a worker that takes the place of one that has
 /// parked the session. `first` then counts in the record, from 1, and no command is answered.
 #[allow(clippy::all)]
@@ -1272,6 +1335,8 @@ pub enum Parking {
     Checkpoint = 4,
     /// no checkpoint can be had of this session, and the client may send commands again
     Unable = 5,
+    /// the worker has copied what a checkpoint consists of, and the client says who holds it
+    Copied = 6,
 }
 impl Parking {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1286,6 +1351,7 @@ impl Parking {
             Self::Done => "PARKING_DONE",
             Self::Checkpoint => "PARKING_CHECKPOINT",
             Self::Unable => "PARKING_UNABLE",
+            Self::Copied => "PARKING_COPIED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1297,6 +1363,7 @@ impl Parking {
             "PARKING_DONE" => Some(Self::Done),
             "PARKING_CHECKPOINT" => Some(Self::Checkpoint),
             "PARKING_UNABLE" => Some(Self::Unable),
+            "PARKING_COPIED" => Some(Self::Copied),
             _ => None,
         }
     }

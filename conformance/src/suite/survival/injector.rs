@@ -16,6 +16,8 @@ use causeway_cutter::{Cut, Forwarder, Hold, Purpose};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::schedule::{Fault, Kind, Schedule};
+use crate::SetupError;
+use crate::daemon::Daemon;
 use crate::sides::Sides;
 
 /// How long a program may take from its first session to its last one. Faults begin then: a session that is not open
@@ -53,6 +55,8 @@ struct World<'s> {
     lasting: Vec<Lasting>,
     /// Whether a worker was killed. A command at which two die ends its session, so each run has one such fault.
     has_killed: bool,
+    /// The same for daemons.
+    has_killed_daemon: bool,
 }
 
 impl Injector {
@@ -92,6 +96,7 @@ impl Injector {
             program,
             lasting: Vec::new(),
             has_killed: false,
+            has_killed_daemon: false,
         };
         let begin = Instant::now();
         // A restart or a drain takes as long as the driver needs. The schedule stands meanwhile: faults that were due
@@ -144,7 +149,12 @@ impl Injector {
                 }
             }
             Kind::ManagerStopped => drop(world.sides.cluster().map(|of| of.stop(true))),
-            Kind::Restart => world.restart(node),
+            Kind::DaemonKilled => {
+                if !std::mem::replace(&mut world.has_killed_daemon, true) {
+                    world.restart(node, Daemon::kill_and_restart);
+                }
+            }
+            Kind::Restart => world.restart(node, Daemon::restart),
             Kind::Drain => world.drain(),
             Kind::Silence | Kind::OneWay | Kind::LinkSilence => {}
         }
@@ -194,12 +204,12 @@ impl World<'_> {
     }
 
     /// Restarts a daemon. The faults that last end meanwhile as usual, because the daemon waits for clients that are away.
-    fn restart(&mut self, node: usize) {
+    fn restart(&mut self, node: usize, restart: fn(&Daemon) -> Result<(), SetupError>) {
         let Some(daemon) = self.sides.daemons().get(node) else {
             return;
         };
         thread::scope(|scope| {
-            let restart = scope.spawn(|| daemon.restart());
+            let restart = scope.spawn(|| restart(daemon));
             while !restart.is_finished() {
                 self.undo(|lasting| lasting.end <= Instant::now());
                 thread::sleep(LOOK);

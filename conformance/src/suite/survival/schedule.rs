@@ -29,6 +29,8 @@ pub(super) enum Kind {
     WorkerStopped,
     /// A worker is killed, and the program executes its commands again.
     WorkerKilled,
+    /// The daemon is killed, and started again. The program has its checkpoints.
+    DaemonKilled,
     /// The device manager is stopped.
     ManagerStopped,
     /// The daemon is told to end, and started again.
@@ -38,7 +40,7 @@ pub(super) enum Kind {
 }
 
 /// Names, relative rates, and durations in milliseconds of all kinds.
-pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 14] = [
+pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 15] = [
     (Kind::ResetAll, "all reset", 5, (0, 0)),
     (Kind::ResetOne, "one reset", 5, (0, 0)),
     (Kind::Silence, "silence", 2, (5_000, 20_000)),
@@ -50,6 +52,7 @@ pub(super) const KINDS: [(Kind, &str, u64, (u64, u64)); 14] = [
     (Kind::ClientStopped, "client stopped", 2, (1_000, 10_000)),
     (Kind::WorkerStopped, "worker stopped", 1, (1_000, 10_000)),
     (Kind::WorkerKilled, "worker killed", 6, (0, 0)),
+    (Kind::DaemonKilled, "daemon killed", 3, (0, 0)),
     (Kind::ManagerStopped, "manager stopped", 1, (1_000, 10_000)),
     (Kind::Restart, "daemon restarted", 3, (0, 0)),
     (Kind::Drain, "drain with a move", 3, (0, 0)),

@@ -1,7 +1,8 @@
 //! Opens a session again that was lost with its node's daemon, under the id and secret that its client still has.
 //!
-//! The client executes all of the session's commands again. So the worker begins with nothing, as one that takes the place
-//! of a worker that has died before its first checkpoint ([`reexecution`](super::reexecution)).
+//! The client executes all of the session's commands again, or those behind a checkpoint that it holds and sends. So the worker
+//! begins with nothing, as one that takes the place of a worker that has died before its first checkpoint
+//! ([`reexecution`](super::reexecution)).
 //!
 //! Invariants: a session that is here is never opened twice, and one that this daemon has ended stays ended. The reply to a
 //! client may be lost, so the client may ask again until it has connected, and gets the same session, also at a full node.

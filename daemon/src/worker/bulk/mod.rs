@@ -23,13 +23,15 @@
 //! - [`path`]: the lanes of a link;
 //! - [`engine`]: what all transfers share, and [`Reports`], which tells the session what passed or failed;
 //! - [`transfer`]: what every transfer holds; [`lane`]: one connection with two threads;
-//! - [`direct`], [`staged`]: the two ways through memory; [`eager`]: writes of one chunk; [`short`]: short reads.
+//! - [`direct`], [`staged`]: the two ways through memory; [`eager`]: writes of one chunk; [`short`]: short reads;
+//!   [`checkpoint`]: checkpoints for the client.
 //!
 //! This folder parses no command frames, makes no links and does not know the session. Invariant: bytes for
 //! which credit was granted can always be read off the network, so no transfer blocks another.
 
 mod allowance;
 mod blocks;
+mod checkpoint;
 mod direct;
 mod eager;
 mod early;

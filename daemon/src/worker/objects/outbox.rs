@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use causeway_proto::bulk::CHECKPOINT;
 use causeway_proto::command::{Answer, Completion, EventBatch, LinkState, Notice, Parking};
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -264,6 +265,23 @@ impl Outbox {
     /// Tells the client how far the session is with being parked.
     pub(crate) fn parking(&self, parking: Parking) {
         self.put(|state| state.batch.parking = parking.into());
+    }
+
+    /// Tells the client that a checkpoint of `bytes` bytes is copied.
+    pub(crate) fn copied(&self, bytes: u64) {
+        self.put(|state| {
+            state.batch.parking = Parking::Copied.into();
+            state.batch.checkpoint_bytes = bytes;
+        });
+    }
+
+    /// Tells the client that all bytes of a checkpoint are sent.
+    pub(crate) fn checkpoint_sent(&self) {
+        let completion = Completion {
+            event: CHECKPOINT.0,
+            ..Completion::default()
+        };
+        self.put(|state| state.batch.completions.push(completion));
     }
 
     /// Whether everything is sent, as far as this knows, and no command is in progress.

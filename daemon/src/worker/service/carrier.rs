@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use causeway_proto::command::CommandBatch;
+use causeway_proto::command::{CommandBatch, Holder};
 use causeway_security::Line;
 
 use super::ending::{Ending, Endings};
@@ -112,7 +112,11 @@ pub(super) fn apply(
         Err(violation) => return Some(Ending::Violation(violation.to_string())),
     }
     if batch.checkpoint {
-        parking::start_checkpoint(stage);
+        parking::start_checkpoint(stage, batch.may_hold);
+    }
+    match batch.holder() {
+        Holder::Unknown => {}
+        holder => session.client_decides(holder),
     }
     if batch.stands {
         session.client_stands();

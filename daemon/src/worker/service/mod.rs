@@ -303,6 +303,7 @@ fn run_session(
     let start = SessionStart {
         resume: assignment.away.resume,
         reexecutes: assignment.reexecutes,
+        most_contents: assignment.checkpoint_bytes,
         restores: restores(stage, assignment.restores),
         id: assignment.id,
         limits: assignment.limits,

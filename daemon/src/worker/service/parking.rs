@@ -8,13 +8,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_proto::command::Parking;
+use causeway_proto::command::{Holder, Parking};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::carrier::Carrier;
 use super::ending::Ending;
 use super::stage::Stage;
 use crate::handover::{Restores, ToSupervisor};
+use crate::worker::session::Session;
 use crate::worker::session::parking::{Outcome, Way};
 
 /// Time for the client to leave.
@@ -64,15 +65,17 @@ fn park(stage: &Arc<Stage>, contents: &[File]) {
     }
 }
 
-/// Starts to make a checkpoint of the session, unless one is being made.
-pub(super) fn start_checkpoint(stage: &Arc<Stage>) {
+/// Starts to make a checkpoint of the session, unless one is being made, or sent to the client. `may_hold`: the client may
+/// hold it.
+pub(super) fn start_checkpoint(stage: &Arc<Stage>, may_hold: bool) {
     if !stage.begins_checkpoint() {
         return;
     }
     let of_thread = Arc::clone(stage);
     let started = stage.scope.try_spawn("checkpoint", move || {
-        checkpoint(&of_thread);
-        of_thread.ends_checkpoint();
+        if !checkpoint(&of_thread, may_hold) {
+            of_thread.ends_checkpoint();
+        }
     });
     if let Err(error) = started {
         stage.ends_checkpoint();
@@ -80,21 +83,22 @@ pub(super) fn start_checkpoint(stage: &Arc<Stage>) {
     }
 }
 
-fn checkpoint(stage: &Arc<Stage>) {
+// Returns whether the checkpoint is being sent to the client.
+fn checkpoint(stage: &Arc<Stage>, may_hold: bool) -> bool {
     let Some((session, carrier)) = stage.session().zip(stage.carrier()) else {
-        return;
+        return false;
     };
     // Also before it is refused: a refusal lets the client go on, which it must not while the session is parked.
     let turn = session.parking_turn();
     if stage.is_parked() {
-        return;
+        return false;
     }
     let most = stage.assignment().map_or(0, |of| of.checkpoint_bytes);
     if most == 0 {
         let keys = "`held` and `held_per_user` below [survival] in daemon.toml";
         tracing::info!("the session has no checkpoints: the node has no memory for them ({keys})");
         session.tell_parking(Parking::Unable);
-        return;
+        return false;
     }
     let way = OfStage { stage, carrier };
     let begun = Instant::now();
@@ -106,25 +110,56 @@ fn checkpoint(stage: &Arc<Stage>) {
     let sealed = |contents: File| seal(contents).map_err(|error| error.to_string());
     match (outcome, made.and_then(sealed)) {
         (Outcome::Over, _) => {}
-        (Outcome::Parked { applied, events }, Ok(contents)) => {
-            let restores = Restores {
-                applied,
-                events,
-                reexecutes: true,
+        (Outcome::Parked { applied, events }, Ok((contents, bytes))) => {
+            let took = begun.elapsed();
+            let holder = match may_hold {
+                true => session.ask_holder(&turn, bytes, &way),
+                false => Some(Holder::Node),
             };
-            // The supervisor has it before the client forgets what came before it.
-            stage.report(&ToSupervisor::Checkpoint {
-                restores,
-                contents: contents.into(),
-            });
-            session.tell_parking(Parking::Checkpoint);
-            tracing::debug!(applied, took = ?begun.elapsed(), "a checkpoint is made");
+            match holder {
+                Some(Holder::Node) => {
+                    give_to_supervisor(stage, (applied, events), contents);
+                    session.tell_parking(Parking::Checkpoint);
+                    tracing::debug!(applied, ?took, "a checkpoint is made");
+                }
+                Some(Holder::Client) => {
+                    drop(turn);
+                    tracing::debug!(applied, ?took, "a checkpoint is copied for the client");
+                    send(stage, &session, contents, bytes);
+                    return true;
+                }
+                Some(Holder::Nobody | Holder::Unknown) | None => {}
+            }
         }
         (Outcome::Never(reason), _) | (_, Err(reason)) => {
             tracing::info!(reason, "no checkpoint can be made of the session");
             session.tell_parking(Parking::Unable);
         }
     }
+    false
+}
+
+// The supervisor has the checkpoint before the client forgets what came before it.
+fn give_to_supervisor(stage: &Stage, (applied, events): (u64, u64), contents: File) {
+    let restores = Restores {
+        applied,
+        events,
+        reexecutes: true,
+    };
+    stage.report(&ToSupervisor::Checkpoint {
+        restores,
+        contents: OwnedFd::from(contents).into(),
+    });
+}
+
+// Sends the checkpoint to the client. The end of that is the end of the checkpoint.
+fn send(stage: &Arc<Stage>, session: &Session, contents: File, bytes: u64) {
+    let stage = Arc::downgrade(stage);
+    session.send_checkpoint(contents, bytes, move || {
+        if let Some(stage) = stage.upgrade() {
+            stage.ends_checkpoint();
+        }
+    });
 }
 
 fn memory_file() -> io::Result<File> {
@@ -132,12 +167,14 @@ fn memory_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("checkpoint", flags)?.into())
 }
 
-fn seal(contents: File) -> io::Result<OwnedFd> {
+// Returns the file and its length, which nobody can change any more.
+fn seal(contents: File) -> io::Result<(File, u64)> {
     rustix::fs::fcntl_add_seals(
         &contents,
         SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK,
     )?;
-    Ok(contents.into())
+    let bytes = contents.metadata()?.len();
+    Ok((contents, bytes))
 }
 
 struct OfStage<'a> {

@@ -57,7 +57,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_lane::{Stopped, Stream};
-use causeway_proto::command::{self, CommandBatch};
+use causeway_proto::command::{self, CommandBatch, Holder};
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_security::Line;
 use parking_lot::Mutex;
@@ -193,7 +193,10 @@ impl Session {
                 reexecutes: start.reexecutes,
                 contexts: Mutex::default(),
                 paces: Paces::default(),
-                parking: Parking::new(start.restores.as_ref().map(|(_, source)| source.clone())),
+                parking: Parking::new(
+                    start.restores.as_ref().map(|(_, source)| source.clone()),
+                    start.most_contents,
+                ),
                 over: Over::default(),
                 core: Mutex::default(),
                 alive,
@@ -218,8 +221,14 @@ impl Session {
     /// # Errors
     /// [`Violation`]: the service logs it and the process exits.
     pub fn apply(&self, batch: &mut CommandBatch) -> Result<(), Violation> {
-        if self.shared.parking.is_restoring() || batch.recorded != 0 {
-            return parking::restore::restore(&self.shared, batch);
+        let is_restoring = self.shared.parking.is_restoring();
+        if is_restoring || batch.recorded != 0 {
+            parking::restore::restore(&self.shared, batch)?;
+            if is_restoring && !self.shared.parking.is_restoring() {
+                // A checkpoint of the client says itself which commands it covers.
+                *self.next.lock() = self.applied() + 1;
+            }
+            return Ok(());
         }
         let mut next = self.next.lock();
         if self.skips.load(Ordering::Relaxed) {
@@ -301,6 +310,41 @@ impl Session {
     /// Tells the client whether a checkpoint is made, and that it may send commands again.
     pub(crate) fn tell_parking(&self, parking: command::Parking) {
         self.shared.outbox.parking(parking);
+    }
+
+    /// Tells the client that a checkpoint of `bytes` bytes is copied, and waits until the client says who holds it. `None`
+    /// if the session ends before.
+    pub(crate) fn ask_holder(
+        &self,
+        _turn: &parking::Turn<'_>,
+        bytes: u64,
+        way: &dyn parking::Way,
+    ) -> Option<Holder> {
+        let tell = || self.shared.outbox.copied(bytes);
+        self.shared.parking.ask_holder(way, tell)
+    }
+
+    /// Handles that the client has said who holds its checkpoint.
+    pub fn client_decides(&self, holder: Holder) {
+        self.shared.parking.client_decides(holder);
+    }
+
+    /// Sends the bytes of a checkpoint to the client. `done` is called when they have left.
+    pub(crate) fn send_checkpoint(
+        &self,
+        contents: File,
+        bytes: u64,
+        done: impl Fn() + Send + Sync + 'static,
+    ) {
+        let outbox = Arc::downgrade(&self.shared.outbox);
+        let sent = move || {
+            // First: a client that has all bytes may ask for the next checkpoint at once.
+            done();
+            if let Some(outbox) = outbox.upgrade() {
+                outbox.checkpoint_sent();
+            }
+        };
+        (self.shared.bulk).send_checkpoint(contents, bytes, Box::new(sent));
     }
 
     /// Counts the bytes of a batch that is about to be applied.

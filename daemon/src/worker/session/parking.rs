@@ -13,12 +13,15 @@
 //! contents come from the file. Commands follow only after that.
 //!
 //! A *checkpoint* is the same without the end: when everything is written, the client goes on. If the worker dies later,
-//! another one begins with the checkpoint, and the client sends again what came behind it.
+//! another one begins with the checkpoint, and the client sends again what came behind it. If the client holds the
+//! checkpoint, the client goes on when everything is copied. A later worker gets the checkpoint before the record
+//! ([`arriving`]).
 //!
 //! Invariants: a session is parked only if nothing of it is lost by that. No command is applied before the session is
 //! whole again.
 #![forbid(unsafe_code)]
 
+mod arriving;
 mod file;
 pub(super) mod park;
 pub(super) mod restore;
@@ -27,6 +30,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use causeway_proto::command::Holder;
 use causeway_proto::command::command::Kind;
 use causeway_proto::status::Status;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -55,6 +59,11 @@ pub(crate) struct Parking {
     turn: Mutex<()>,
     stands: Mutex<bool>,
     stood: Condvar,
+    /// Who holds the checkpoint that is copied, once the client has said so.
+    holder: Mutex<Option<Holder>>,
+    decided: Condvar,
+    /// Most bytes of a checkpoint that the client holds.
+    most: u64,
     is_restoring: AtomicBool,
     /// Whether created memory gets its contents from a file.
     fills: AtomicBool,
@@ -63,6 +72,10 @@ pub(crate) struct Parking {
 
 struct Restoring {
     from: Source,
+    /// The checkpoint that comes from the client.
+    arriving: Option<arriving::Arriving>,
+    /// Number of the last command that a checkpoint of the client covers.
+    applied: Option<u64>,
     /// Number of the next command of the record.
     next: u64,
     /// Whether the host clock goes on where that of the worker before was.
@@ -100,11 +113,13 @@ pub(crate) enum Outcome {
 }
 
 impl Parking {
-    /// `source`: of a session that another worker had before.
-    pub(super) fn new(source: Option<Source>) -> Parking {
+    /// `source`: of a session that another worker had before. `most`: bytes of a checkpoint.
+    pub(super) fn new(source: Option<Source>, most: u64) -> Parking {
         let fills = matches!(source, Some(Source::Files(_)));
         let restoring = source.map(|from| Restoring {
             from,
+            arriving: None,
+            applied: None,
             next: 1,
             has_clock: false,
             begun: Instant::now(),
@@ -114,6 +129,9 @@ impl Parking {
             turn: Mutex::default(),
             stands: Mutex::new(false),
             stood: Condvar::new(),
+            holder: Mutex::default(),
+            decided: Condvar::new(),
+            most,
             is_restoring: AtomicBool::new(restoring.is_some()),
             fills: AtomicBool::new(fills),
             restoring: Mutex::new(restoring),
@@ -146,6 +164,24 @@ impl Parking {
     pub(super) fn client_stands(&self) {
         *self.stands.lock() = true;
         self.stood.notify_all();
+    }
+
+    /// Handles that the client has said who holds a checkpoint. It may say so again after a break.
+    pub(super) fn client_decides(&self, holder: Holder) {
+        *self.holder.lock() = Some(holder);
+        self.decided.notify_all();
+    }
+
+    /// Tells the client by `tell` that a checkpoint is copied, and waits until the client says who holds it. `None` if the
+    /// session ends before.
+    pub(super) fn ask_holder(&self, way: &dyn Way, tell: impl FnOnce()) -> Option<Holder> {
+        *self.holder.lock() = None;
+        tell();
+        let mut holder = self.holder.lock();
+        while holder.is_none() && !way.is_over() {
+            self.decided.wait_for(&mut holder, LOOK_EVERY * 10);
+        }
+        *holder
     }
 
     /// Waits until the client stands. Returns false if the session ends before.

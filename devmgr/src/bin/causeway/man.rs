@@ -201,6 +201,10 @@ const ENVIRONMENT: Section = Section {
             "1: a program's commands are executed again if a node's process dies; also run --survive",
         ),
         (
+            "CAUSEWAY_HOLD",
+            "who holds a program's checkpoints: node, client or auto; client outlives the node's daemon",
+        ),
+        (
             "CAUSEWAY_RESTART",
             "how long a program waits for a node whose daemon is started anew, 5min; 0s: not at all",
         ),

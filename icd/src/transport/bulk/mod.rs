@@ -115,6 +115,8 @@ pub(super) struct Bulk {
     standing: StandingCredit,
     // Some bytes could be sent, and no lane has been woken for them.
     unsent: AtomicBool,
+    // The flusher must open the lanes.
+    must_open: AtomicBool,
     state: Mutex<BulkState>,
     work: Condvar,
     // Wakes the lanes without a connection, which must not take wake-ups from the others.
@@ -206,6 +208,7 @@ impl Bulk {
             lane_count: lane_count.clamp(1, causeway_proto::limits::MAX_BULK_CONNECTIONS),
             standing: StandingCredit::default(),
             unsent: AtomicBool::new(false),
+            must_open: AtomicBool::new(false),
             state: Mutex::new(state),
             work: Condvar::new(),
             reopening: Condvar::new(),
@@ -300,6 +303,29 @@ impl Bulk {
     ) -> bool {
         self.beside.note_transfer();
         self.add(owner, |state| state.table.add_download(event, target))
+    }
+
+    /// Registers memory of the library's own for bytes that the worker sends. The lanes open with [`Bulk::open_if_needed`].
+    pub(super) fn fetch(&self, event: EventId, target: Arc<HostRegion>) {
+        let mut state = self.state.lock();
+        state.needed |= state.table.add_fetch(event, target);
+        self.must_open.store(!state.opened, Ordering::Release);
+    }
+
+    /// Forgets a fetch whose bytes do not come. A lane that is inside of its memory keeps that.
+    pub(super) fn forget_fetch(&self, event: EventId) {
+        let (_inside, nothing) = self.state.lock().table.withdraw(event);
+        drop(nothing);
+    }
+
+    /// Whether lanes must be opened for a fetch. True once.
+    pub(super) fn must_open(&self) -> bool {
+        self.must_open.load(Ordering::Acquire) && self.must_open.swap(false, Ordering::AcqRel)
+    }
+
+    /// Bytes per second of recent large transfers, if there were any.
+    pub(super) fn measured_rate(&self) -> Option<u64> {
+        Some(self.gauge.bandwidth()).filter(|rate| *rate > 0)
     }
 
     // Calls `add`, which returns whether it added an item. Opens the lanes with the first item.

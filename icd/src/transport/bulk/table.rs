@@ -129,8 +129,13 @@ impl Table {
 
     /// Registers a download. Returns false when the table is closed.
     pub(super) fn add_download(&mut self, event: EventId, target: HostRegion) -> bool {
+        self.add_fetch(event, Arc::new(target))
+    }
+
+    /// As [`Table::add_download`], for memory that the caller keeps, too.
+    pub(super) fn add_fetch(&mut self, event: EventId, target: Arc<HostRegion>) -> bool {
         let download = Download {
-            target: Arc::new(target),
+            target,
             received: 0,
             digested: Digested::default(),
             touching: 0,

@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use causeway_proto::bulk::CHECKPOINT;
 use causeway_proto::command::command::Kind;
 use causeway_proto::command::enqueue::Operation;
 use causeway_proto::command::{self, Command, Completion, Notice};
@@ -27,8 +28,9 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
 
+use super::copied::Pending;
 use super::{Connected, Core, NotResumed, Resume};
-use crate::config::Survival;
+use crate::config::{Hold, Survival};
 use crate::transport::bulk::Received;
 use crate::transport::bulk::memory::HostRegion;
 use crate::transport::checkpoints::{Checkpoints, Interval};
@@ -56,11 +58,16 @@ pub(in crate::transport) struct Reexecution {
     limit: usize,
     /// Why the commands cannot be executed again any more.
     ended: OnceLock<String>,
-    given: Mutex<Given>,
-    sent: Mutex<SentBytes>,
+    pub(super) given: Mutex<Given>,
+    pub(super) sent: Mutex<SentBytes>,
     deaths: Mutex<Deaths>,
-    opened: Instant,
-    checkpoints: Mutex<Checkpoints>,
+    pub(super) opened: Instant,
+    pub(super) checkpoints: Mutex<Checkpoints>,
+    pub(super) hold: Hold,
+    /// Bytes of the process's memory for checkpoints.
+    pub(super) held: u64,
+    /// The checkpoint whose bytes come. Locked before the locks of outbox and lanes.
+    pub(super) pending: Mutex<Option<Pending>>,
 }
 
 /// The deaths of the session's workers.
@@ -84,7 +91,13 @@ impl Deaths {
 
 impl Reexecution {
     pub(super) fn new(survival: Survival) -> Reexecution {
-        let Survival { mtbf, interval, .. } = survival;
+        let Survival {
+            mtbf,
+            interval,
+            hold,
+            held,
+            ..
+        } = survival;
         let limit = usize::try_from(survival.log).unwrap_or(usize::MAX);
         Reexecution {
             limit,
@@ -94,11 +107,14 @@ impl Reexecution {
             deaths: Mutex::default(),
             opened: Instant::now(),
             checkpoints: Mutex::new(Checkpoints::new(Interval { mtbf, interval })),
+            hold,
+            held,
+            pending: Mutex::default(),
         }
     }
 
     // Frees what the log does not need any more. Only its lock is let go for that.
-    fn free(&self) {
+    pub(super) fn free(&self) {
         let freed = self.sent.lock().freed();
         drop(freed);
     }
@@ -133,9 +149,11 @@ impl Core {
         again.filter(|again| again.ended.get().is_none())
     }
 
-    /// Whether the commands can be executed again from the first one on, by any worker with equal devices.
+    /// Whether any worker with equal devices can execute the commands again: from the first one on, or from a checkpoint
+    /// that the program holds.
     pub(in crate::transport) fn begins_anywhere(&self) -> bool {
-        self.again().is_some() && self.outbox.last_cut() == 0
+        let outbox = &self.outbox;
+        self.again().is_some() && (outbox.last_cut() == 0 || outbox.holds_contents())
     }
 
     /// Looks at a command that is about to be appended.
@@ -154,6 +172,7 @@ impl Core {
             return;
         }
         self.outbox.lets_go();
+        self.outbox.hold_back(false);
         // Nobody would send the rest again. `go_on_again` looks, too: one of both sees what the other has done, because
         // both lock the kept batches.
         if self.outbox.replays() {
@@ -182,6 +201,16 @@ impl Core {
         if checkpoints.is_due(again.opened.elapsed(), bytes, again.limit) {
             self.outbox.ask_for_checkpoint();
             self.flusher.wake();
+        }
+        if checkpoints.comes() {
+            // Under the lock, so that the checkpoint has not come meanwhile.
+            self.outbox.hold_back(bytes > again.limit);
+            drop(checkpoints);
+            // As above, for the end of the protection.
+            if self.again().is_none() {
+                self.outbox.hold_back(false);
+            }
+            return;
         }
         // While the worker makes a checkpoint, a little more comes.
         let most = match checkpoints.is_asked() {
@@ -296,8 +325,13 @@ impl Core {
     /// Passes the end of a command on, if the program does not know it. `received`: the bytes of a bulk read.
     pub(super) fn deliver(&self, completion: Completion, received: Option<Received>) {
         let event = EventId(completion.event);
-        if self.reexecution.is_some() && !self.is_new_end(&completion, received.as_ref()) {
-            return;
+        if let Some(again) = &self.reexecution {
+            if event == CHECKPOINT {
+                return self.checkpoint_has_come(again, completion.status);
+            }
+            if !self.is_new_end(&completion, received.as_ref()) {
+                return;
+            }
         }
         self.events.completed(completion);
         self.progress.advance(Change::Event(event));
@@ -387,6 +421,7 @@ impl Core {
         self.replace_heartbeat(resume, heartbeat, told);
         // The outbox is closed, so after the last writer nobody writes before it is opened again.
         let writer = self.outbox.writer();
+        self.abandon_checkpoint();
         self.begin_transfers_again(again);
         self.replace_commands(resume, commands, generation)?;
         let mut away = resume.away.lock();
@@ -401,12 +436,15 @@ impl Core {
         if is_another {
             self.note_death(again, is_reopened)?;
         }
-        // The worker before may have died before it could say that its last checkpoint is whole.
-        if self.outbox.last_cut() != cut && !(self.outbox.stands() && self.cut()) {
-            return Err(Impossible::NotRestored.into());
-        }
-        if self.outbox.last_cut() != cut {
-            return Err(Impossible::NotRestored.into());
+        // A checkpoint that the program holds counts, whatever the node has.
+        if !self.outbox.holds_contents() {
+            // The worker before may have died before it could say that its last checkpoint is whole.
+            if self.outbox.last_cut() != cut && !(self.outbox.stands() && self.cut()) {
+                return Err(Impossible::NotRestored.into());
+            }
+            if self.outbox.last_cut() != cut {
+                return Err(Impossible::NotRestored.into());
+            }
         }
         self.outbox.reopen_again(writer);
         // See `end_protection`.

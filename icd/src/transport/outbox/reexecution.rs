@@ -5,18 +5,22 @@
 //! again, nothing else leaves.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_proto::command::Command;
+use causeway_proto::command::{Command, Holder};
 use causeway_proto::frame::PREFIX;
 use parking_lot::MutexGuard;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
 use super::{EncodedRecord, Outbox, write_sealed};
+use crate::transport::held::HeldCheckpoint;
 use crate::transport::kept::KeptBatches;
 use crate::transport::{record, replay};
 
 const CHECKPOINT_TAG: u32 = 6;
+const MAY_HOLD_TAG: u32 = 7;
+const HOLDER_TAG: u32 = 8;
 
 /// How far the commands of the worker before are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,15 @@ pub(in crate::transport) enum NotReplayed {
 pub(super) struct Cut {
     number: u64,
     record: Vec<Vec<u8>>,
+    /// The contents of memory, if the program holds them.
+    contents: Option<Arc<HeldCheckpoint>>,
+}
+
+/// The cut of a checkpoint that is copied, and not whole yet.
+#[derive(Debug)]
+pub(in crate::transport) struct Marked {
+    number: u64,
+    record: Vec<Vec<u8>>,
 }
 
 impl Default for Cut {
@@ -50,6 +63,7 @@ impl Default for Cut {
         Cut {
             number: 0,
             record: record::batches(&[]),
+            contents: None,
         }
     }
 }
@@ -66,6 +80,9 @@ impl Outbox {
     pub(in crate::transport) fn lets_go(&self) {
         if let Some(kept) = &self.kept {
             kept.state.lock().let_go();
+            // Much memory, which is freed without the lock.
+            let contents = kept.cut.lock().contents.take();
+            drop(contents);
         }
     }
 
@@ -96,11 +113,12 @@ impl Outbox {
     /// As [`Outbox::reopen`], for a worker that gets all commands behind the last checkpoint again.
     pub(in crate::transport) fn reopen_again(&self, _writer: MutexGuard<'_, Vec<u8>>) {
         let Some(kept) = &self.kept else { return };
-        let (cut, record) = {
+        let (cut, record, contents) = {
             let cut = kept.cut.lock();
-            (cut.number, cut.record.clone())
+            (cut.number, cut.record.clone(), cut.contents.clone())
         };
         kept.must_ask.store(false, Ordering::Relaxed);
+        self.forget_holder();
         let mut state = kept.state.lock();
         kept.replay.lock().put_before(state.take_all(cut));
         kept.replays.store(true, Ordering::Release);
@@ -109,6 +127,7 @@ impl Outbox {
         *kept.record.lock() = Some(EncodedRecord {
             cut,
             batches: record,
+            contents,
             is_due: true,
         });
         kept.is_behind.store(true, Ordering::Relaxed);
@@ -185,8 +204,90 @@ impl Outbox {
         };
         let record = record::batches(&record.commands(number));
         drop(filling);
-        *kept.cut.lock() = Cut { number, record };
+        let cut = Cut {
+            number,
+            record,
+            contents: None,
+        };
+        let before = std::mem::replace(&mut *kept.cut.lock(), cut);
+        // Much memory, which is freed without the lock.
+        drop(before);
+        self.forget_holder();
         true
+    }
+
+    /// Marks the cut of a checkpoint that the worker has copied. `None` if the worker cannot have copied it.
+    pub(in crate::transport) fn mark(&self) -> Option<Marked> {
+        let kept = self.kept.as_ref().filter(|_| self.stands())?;
+        let filling = self.filling.lock();
+        let record = filling.record.as_ref()?;
+        let number = kept.state.lock().mark()?;
+        let record = record::batches(&record.commands(number));
+        Some(Marked { number, record })
+    }
+
+    /// Handles that the marked checkpoint is whole, and that the program holds its `contents`: forgets the commands before
+    /// it.
+    pub(in crate::transport) fn cut_at(&self, marked: Marked, contents: HeldCheckpoint) {
+        let Some(kept) = &self.kept else { return };
+        let Marked { number, record } = marked;
+        let contents = Some(Arc::new(contents));
+        kept.state.lock().cut_at(number);
+        let cut = Cut {
+            number,
+            record,
+            contents,
+        };
+        let before = std::mem::replace(&mut *kept.cut.lock(), cut);
+        // Much memory, which is freed without the lock.
+        drop(before);
+        self.forget_holder();
+    }
+
+    /// Whether the program holds the contents of the last checkpoint.
+    pub(in crate::transport) fn holds_contents(&self) -> bool {
+        let kept = self.kept.as_ref();
+        kept.is_some_and(|kept| kept.cut.lock().contents.is_some())
+    }
+
+    /// From now on the program may hold the checkpoints that it asks for.
+    pub(in crate::transport) fn may_hold(&self) {
+        if let Some(kept) = &self.kept {
+            kept.may_hold.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the next writer tell the worker who holds the checkpoint that it has copied.
+    pub(in crate::transport) fn say_holder(&self, holder: Holder) {
+        if let Some(kept) = &self.kept {
+            kept.holder.store(holder.into(), Ordering::Relaxed);
+            kept.must_answer.store(true, Ordering::Release);
+        }
+    }
+
+    /// Does not tell the worker any more who holds its checkpoint.
+    pub(in crate::transport) fn forget_holder(&self) {
+        if let Some(kept) = &self.kept {
+            kept.must_answer.store(false, Ordering::Relaxed);
+            kept.holder.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets no batch leave while a checkpoint comes, or lets batches leave again.
+    pub(in crate::transport) fn hold_back(&self, holds: bool) {
+        let Some(kept) = &self.kept else { return };
+        if kept.holds_back.load(Ordering::Acquire) == holds {
+            return;
+        }
+        let _state = kept.state.lock();
+        kept.holds_back.store(holds, Ordering::Release);
+        kept.changed.notify_all();
+    }
+
+    /// Whether no batch leaves until a checkpoint has come.
+    pub(in crate::transport) fn holds_back(&self) -> bool {
+        let kept = self.kept.as_ref();
+        kept.is_some_and(|kept| kept.holds_back.load(Ordering::Acquire))
     }
 
     /// The number of the last command before the last checkpoint.
@@ -210,6 +311,31 @@ impl Outbox {
         let mut batch = vec![0; PREFIX];
         encode_key(CHECKPOINT_TAG, WireType::Varint, &mut batch);
         encode_varint(1, &mut batch);
+        if kept.may_hold.load(Ordering::Relaxed) {
+            encode_key(MAY_HOLD_TAG, WireType::Varint, &mut batch);
+            encode_varint(1, &mut batch);
+        }
+        write(&mut batch)
+    }
+
+    // Tells the worker who holds its checkpoint, if that is due.
+    pub(super) fn answer(
+        &self,
+        write: &mut impl FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(kept) = self.kept.as_ref().filter(|_| self.is_open()) else {
+            return Ok(());
+        };
+        // As above.
+        if !kept.must_answer.load(Ordering::Acquire)
+            || !kept.must_answer.swap(false, Ordering::Acquire)
+        {
+            return Ok(());
+        }
+        let holder = u64::try_from(kept.holder.load(Ordering::Relaxed)).unwrap_or(0);
+        let mut batch = vec![0; PREFIX];
+        encode_key(HOLDER_TAG, WireType::Varint, &mut batch);
+        encode_varint(holder, &mut batch);
         write(&mut batch)
     }
 }

@@ -1,4 +1,5 @@
-//! Recovers a session whose daemon is lost, if its commands can be executed again from the first one on.
+//! Recovers a session whose daemon is lost, if its commands can be executed again from the first one on, or from a
+//! checkpoint that the program holds.
 //!
 //! The session is opened again at its node's next daemon. A broken connection alone changes nothing. The program waits for
 //! longer than the node keeps the session only if the session is known to be lost: the node's daemon does not know it, or

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use causeway::config::{Carrier, ServerSettings};
+use causeway::config::{Carrier, Hold, ServerSettings};
 use causeway::transport::{Node, Session, discover};
 use causeway_lane::Place;
 use causeway_proto::command::worker_server::WorkerServer;
@@ -77,6 +77,10 @@ pub struct Faults {
     pub away: Vec<Client>,
     /// The node puts another worker into the place of one that has died.
     pub reexecutes: bool,
+    /// Who holds checkpoints, by the client's settings.
+    pub hold: Hold,
+    /// Bytes of the client's log.
+    pub log: u64,
 }
 
 impl Default for Faults {
@@ -99,6 +103,8 @@ impl Default for Faults {
             restart_ms: 0,
             away: Vec::new(),
             reexecutes: false,
+            hold: Hold::Node,
+            log: 1 << 30,
         }
     }
 }
@@ -215,6 +221,8 @@ impl FakeNode {
     pub fn settings(&self) -> ServerSettings {
         let mut settings = ServerSettings::at(self.address.to_string().parse().unwrap());
         settings.survival.reexecute = self.shared.faults.reexecutes;
+        settings.survival.hold = self.shared.faults.hold;
+        settings.survival.log = self.shared.faults.log;
         settings
     }
 

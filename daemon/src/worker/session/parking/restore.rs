@@ -11,6 +11,7 @@ use causeway_proto::command::{self, CommandBatch, Recorded, command::Kind};
 use causeway_proto::id::{EventId, KernelId};
 use causeway_proto::status::Status;
 
+use super::arriving::Arriving;
 use super::broken;
 use super::file::{self, Described, NotMoved, State};
 use crate::worker::connection::Source;
@@ -39,6 +40,32 @@ pub(in super::super) fn restore(
             )),
         };
     }
+    if let Some(announced) = &batch.restores {
+        if !shared.reexecutes {
+            return Err(Violation::Malformed(
+                "the client sent a checkpoint of a session that has none",
+            ));
+        }
+        // A client that comes back sends all of it again.
+        under_way.arriving = Some(Arriving::begin(announced, shared.parking.most)?);
+        shared.parking.fills.store(true, Ordering::Release);
+    }
+    if !batch.contents.is_empty() {
+        let arriving = under_way.arriving.as_mut();
+        let arriving = arriving.ok_or(Violation::Malformed(
+            "the client sent bytes of a checkpoint that it did not announce",
+        ))?;
+        arriving.take(&batch.contents)?;
+    }
+    let is_end = batch.recorded() == Recorded::Last;
+    if batch.commands.is_empty() && !is_end {
+        return Ok(());
+    }
+    if let Some(arriving) = under_way.arriving.take() {
+        let (file, applied) = arriving.end()?;
+        under_way.from = Source::Files(Arc::new([file]));
+        under_way.applied = Some(applied);
+    }
     if !std::mem::replace(&mut under_way.has_clock, true) {
         under_way.begun = Instant::now();
         // Before the first queue, with which a device's clock may be compared with the host's.
@@ -59,11 +86,14 @@ pub(in super::super) fn restore(
         create(shared, command)?;
         under_way.next += 1;
     }
-    if batch.recorded() == Recorded::Last {
+    if is_end {
         let created = under_way.begun.elapsed();
         match &under_way.from {
             Source::Files(contents) => fill(shared, contents)?,
             Source::Nothing => {}
+        }
+        if let Some(applied) = under_way.applied {
+            shared.outbox.begin_behind(applied);
         }
         let begun = under_way.begun;
         *restoring = None;

@@ -1,0 +1,128 @@
+//! Takes copied checkpoints into the program's memory.
+//!
+//! ```text
+//! worker                                        client
+//! copies what a checkpoint consists of  ------> decides who holds it (`checkpoints::client_holds`)
+//! sends the bytes over the lanes        <------ marks the cut, and goes on
+//! the end of the last byte              ------> cuts at the mark
+//! ```
+//! Until all bytes have come, the checkpoint before counts, and the log behind it is kept. If the log is full meanwhile,
+//! commands wait. Invariant: at most one checkpoint comes at a time, and none of a worker that has died.
+
+use causeway_proto::bulk::CHECKPOINT;
+use causeway_proto::command::Holder;
+
+use super::Core;
+use super::reexecution::Reexecution;
+use crate::transport::checkpoints::client_holds;
+use crate::transport::held::HeldCheckpoint;
+use crate::transport::outbox::Marked;
+
+/// A checkpoint whose bytes come.
+pub(super) struct Pending {
+    marked: Marked,
+    contents: HeldCheckpoint,
+}
+
+impl Core {
+    /// Decides who holds a checkpoint of `bytes` bytes that the worker has copied. If the program does, the session goes on
+    /// while they come.
+    ///
+    /// # Errors
+    /// The worker cannot have copied it.
+    pub(super) fn decide_holder(&self, bytes: u64) -> Result<(), String> {
+        if !self.outbox.stands() {
+            return Err("the node has copied a checkpoint of another state".to_owned());
+        }
+        let holder = match self.again() {
+            None => Holder::Nobody,
+            Some(again) if self.node_holds(again, bytes) => {
+                self.outbox.say_holder(Holder::Node);
+                return Ok(());
+            }
+            Some(again) => self.take_checkpoint(again, bytes)?,
+        };
+        self.outbox.say_holder(holder);
+        self.bulk.expect_end(false);
+        self.outbox.go_on();
+        Ok(())
+    }
+
+    fn node_holds(&self, again: &Reexecution, bytes: u64) -> bool {
+        let mut checkpoints = *again.checkpoints.lock();
+        checkpoints.stood(again.opened.elapsed());
+        let rate = checkpoints.rate().or_else(|| self.bulk.measured_rate());
+        !client_holds(again.hold, bytes, rate, checkpoints.interval())
+    }
+
+    fn take_checkpoint(&self, again: &Reexecution, bytes: u64) -> Result<Holder, String> {
+        let contents = match HeldCheckpoint::new(bytes, again.held) {
+            Ok(contents) => contents,
+            Err(error) => {
+                self.end_protection(&error.to_string());
+                return Ok(Holder::Nobody);
+            }
+        };
+        let marked = self.outbox.mark();
+        let marked = marked.ok_or("the node has copied a checkpoint of another state")?;
+        let mut pending = again.pending.lock();
+        // What is open was enqueued behind the cut, as for a checkpoint that the node holds.
+        self.bulk
+            .with_uploads(|is_open| again.sent.lock().mark(is_open));
+        again.given.lock().mark();
+        let now = again.opened.elapsed();
+        let mut checkpoints = again.checkpoints.lock();
+        checkpoints.stood(now);
+        checkpoints.begins_to_come(now, bytes);
+        drop(checkpoints);
+        self.bulk.fetch(CHECKPOINT, contents.target());
+        *pending = Some(Pending { marked, contents });
+        Ok(Holder::Client)
+    }
+
+    /// Handles that all bytes of a checkpoint have come, or that the worker cannot send them. The caller holds no lock.
+    pub(super) fn checkpoint_has_come(&self, again: &Reexecution, status: i32) {
+        if status != 0 {
+            self.abandon_checkpoint();
+            again.checkpoints.lock().refused();
+            return;
+        }
+        let mut pending = again.pending.lock();
+        let Some(Pending { marked, contents }) = pending.take() else {
+            return;
+        };
+        if self.again().is_none() {
+            return;
+        }
+        let bytes = contents.length();
+        self.outbox.cut_at(marked, contents);
+        again.sent.lock().cut_at_mark();
+        again.free();
+        again.given.lock().cut_at_mark();
+        again.checkpoints.lock().made(again.opened.elapsed());
+        drop(pending);
+        self.outbox.hold_back(false);
+        self.flusher.wake();
+        tracing::debug!(bytes, "the program holds a checkpoint");
+    }
+
+    /// Forgets a checkpoint whose bytes come, because its worker is gone. The checkpoint before counts.
+    pub(super) fn abandon_checkpoint(&self) {
+        let Some(again) = &self.reexecution else {
+            return;
+        };
+        let mut pending = again.pending.lock();
+        let Some(abandoned) = pending.take() else {
+            return;
+        };
+        self.bulk.forget_fetch(CHECKPOINT);
+        again.sent.lock().forget_mark();
+        again.given.lock().forget_mark();
+        again.checkpoints.lock().begin_again();
+        self.outbox.forget_holder();
+        drop(pending);
+        self.outbox.hold_back(false);
+        // Much memory, which is freed without the lock.
+        drop(abandoned);
+    }
+}

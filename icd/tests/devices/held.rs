@@ -1,0 +1,106 @@
+//! Tests of sessions whose checkpoints the program holds: they outlive their workers and their daemons.
+
+use std::sync::Once;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::frames::servers::*;
+use crate::outlived::{begun, lost};
+use crate::replaced::Sum;
+
+/// The log is soon full, and asks for checkpoints then.
+const SETTINGS: &str = "resume = \"2s\"\nrestart = \"15s\"\n[[server]]\naddress = \"127.0.0.1:1\"\n\
+    [survival]\nreexecute = true\ninterval = \"24h\"\nlog = \"16MiB\"\nhold = \"client\"\nheld = \"24MiB\"\n";
+const MIB: usize = 1 << 20;
+
+/// The tests share the process's settings, so they take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    static CONFIGURED: Once = Once::new();
+    let turn = TURN.lock();
+    CONFIGURED.call_once(|| {
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        let file = format!("{folder}/held-{}.toml", std::process::id());
+        std::fs::write(&file, SETTINGS).expect("written");
+        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
+        unsafe {
+            std::env::remove_var("CAUSEWAY_SERVERS");
+            std::env::set_var("CAUSEWAY_CONFIG", file);
+        }
+    });
+    turn
+}
+
+/// Writes more than the log has room for, so that checkpoints are made.
+fn fill_log(sum: &Sum, buffer: cl_mem, rounds: std::ops::Range<usize>) {
+    for seed in rounds {
+        sum.cl.write(buffer, 0, &pattern(seed, MIB));
+        sum.add(1);
+    }
+}
+
+#[test]
+fn a_session_whose_checkpoints_the_program_holds_outlives_its_daemons() {
+    own_process!();
+    let _turn = turn();
+    let mut daemon = Daemon::start("devices = 1");
+    let sum = begun(&daemon);
+    let old = sum.cl.buffer_of(&pattern(99, 5 * MIB / 4));
+    let buffer = sum.cl.buffer(CL_MEM_READ_WRITE, MIB);
+    let mut total = 3;
+    for life in 0..3 {
+        fill_log(&sum, buffer, life * 40..life * 40 + 40);
+        total += 40;
+        if life == 1 {
+            // The device is read only here, so the program has seen nothing since the checkpoint.
+            sum.check(total);
+        }
+        daemon.crash();
+        sum.add(1);
+        total += 1;
+        daemon.start_again(&[]);
+        sum.check(total);
+        let last = life * 40 + 39;
+        assert!(sum.cl.read(buffer, 0, MIB) == pattern(last, MIB), "{life}");
+        assert!(sum.cl.read(old, 0, 5 * MIB / 4) == pattern(99, 5 * MIB / 4));
+    }
+}
+
+#[test]
+fn a_worker_that_dies_is_replaced_from_the_programs_checkpoint() {
+    own_process!();
+    let _turn = turn();
+    let mut daemon = Daemon::start("devices = 1");
+    let sum = begun(&daemon);
+    let buffer = sum.cl.buffer(CL_MEM_READ_WRITE, MIB);
+    let mut total = 3;
+    for life in 0..3 {
+        fill_log(&sum, buffer, life * 40..life * 40 + 40);
+        kill_workers_of(daemon.pid());
+        sum.add(1);
+        total += 41;
+        sum.check(total);
+    }
+    // The same checkpoint serves the next daemon.
+    daemon.crash();
+    daemon.start_again(&[]);
+    sum.check(total);
+    assert!(sum.cl.read(buffer, 0, MIB) == pattern(119, MIB));
+}
+
+#[test]
+fn a_checkpoint_that_does_not_fit_ends_the_protection_once_and_the_program_goes_on() {
+    own_process!();
+    let _turn = turn();
+    let daemon = Daemon::start("devices = 1");
+    let sum = begun(&daemon);
+    // More than the program has room for.
+    let _large = sum.cl.buffer(CL_MEM_READ_WRITE, 24 * MIB);
+    let buffer = sum.cl.buffer(CL_MEM_READ_WRITE, MIB);
+    fill_log(&sum, buffer, 0..60);
+    sum.check(63);
+    assert!(sum.cl.read(buffer, 0, MIB) == pattern(59, MIB));
+    kill_workers_of(daemon.pid());
+    // The session is not protected any more.
+    lost(sum);
+}
