@@ -10,7 +10,7 @@ use causeway::transport::finder::Finder;
 use causeway::transport::manager::NoLease;
 use causeway::transport::{Discovered, ENUMERATION_LIMIT, Reply, Target, ask_found, discover};
 use causeway_links::{Entry, Table};
-use causeway_proto::control::{CardReading, Device, DeviceUse, InfoAnswer, Platform};
+use causeway_proto::control::{CardReading, Device, DeviceUse, InfoAnswer, Inventory, Platform};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
     CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_NAME, CL_DEVICE_TYPE,
@@ -243,26 +243,7 @@ fn node_report(name: String, address: String, reply: Reply, kept: &Table) -> Nod
             report.resume_limit = Duration::from_millis(inventory.resume_limit_ms.into());
             let mut devices = inventory.platforms.iter().flat_map(|of| &of.devices);
             report.hides_devices = devices.any(|device| device.info.is_empty());
-            report.devices = inventory
-                .platforms
-                .iter()
-                .zip(0..)
-                .flat_map(|(platform, at)| {
-                    let devices = platform.devices.iter().zip(0..);
-                    devices.map(move |(of, index)| ((platform, of), (at, index)))
-                })
-                // Devices that are not in the lease keep their index, and have no answers.
-                .filter(|((_, device), _)| !device.info.is_empty())
-                .map(|((platform, of), at)| {
-                    let mut uses = inventory.uses.iter();
-                    let usage = uses.find(|of| (of.platform, of.device) == at);
-                    let usage = usage.copied().map(DeviceUsage::from);
-                    DeviceReport {
-                        usage,
-                        ..device(platform, of)
-                    }
-                })
-                .collect();
+            report.devices = device_reports(&inventory);
             if report.devices.is_empty() && report.problems.is_empty() {
                 report
                     .problems
@@ -275,6 +256,26 @@ fn node_report(name: String, address: String, reply: Reply, kept: &Table) -> Nod
         }
     }
     report
+}
+
+fn device_reports(inventory: &Inventory) -> Vec<DeviceReport> {
+    let devices = inventory.platforms.iter().zip(0..);
+    let devices = devices.flat_map(|(platform, at)| {
+        let devices = platform.devices.iter().zip(0..);
+        devices.map(move |(of, index)| ((platform, of), (at, index)))
+    });
+    // Devices that are not in the lease keep their index, and have no answers.
+    let devices = devices.filter(|((_, device), _)| !device.info.is_empty());
+    let report = |((platform, of), at)| {
+        let mut uses = inventory.uses.iter();
+        let usage = uses.find(|of| (of.platform, of.device) == at);
+        let usage = usage.copied().map(DeviceUsage::from);
+        DeviceReport {
+            usage,
+            ..device(platform, of)
+        }
+    };
+    devices.map(report).collect()
 }
 
 /// The link from this machine to a node: to this address of it, or else the figure that is the newest.

@@ -12,13 +12,14 @@ use causeway_proto::MANAGER_PORT;
 use causeway_proto::metadata::ClusterId;
 use causeway_security::OwnCertificate;
 use causeway_serving::logging::{BadLogging, Format, Logging};
-use causeway_serving::settings::{HeartbeatTable, ServerFlags, TlsTable};
+use causeway_serving::settings::{HeartbeatTable, TlsTable};
 use causeway_serving::watched;
 use causeway_serving::{BadAddress, BadFile, is_loopback, parse_listen};
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::etcd::{Access, Tls};
+pub use crate::flags::Flags;
 use crate::policy::Policy;
 use crate::service::token_file;
 use crate::time::Span;
@@ -40,58 +41,6 @@ const DEFAULT_PREFIX: &str = "/causeway/";
 /// The least and the most `ttl_s` in seconds. etcd grants no shorter lease than the least by default. The most
 /// is less than the policy's margin: a deposed leader may have been a node's contact for as long.
 const TTL: std::ops::RangeInclusive<u32> = 2..=30;
-
-/// Shares a cluster's OpenCL devices among its users.
-#[derive(Clone, Debug, Default, clap::Parser)]
-#[command(name = "causeway-devmgr", version, about)]
-#[command(
-    mut_arg("config", |arg| arg.help(
-        "Read settings from FILE [default: /etc/causeway/manager.toml, if it exists]"
-    )),
-    mut_arg("log", |arg| arg.env("CAUSEWAY_DEVMGR_LOG")),
-    mut_arg("log_format", |arg| arg.env("CAUSEWAY_DEVMGR_LOG_FORMAT")),
-)]
-pub struct Flags {
-    /// The flags that `causewayd` has, too.
-    #[command(flatten)]
-    pub server: ServerFlags,
-
-    /// Keep leases, queue, quotas and users in this file, or in `etcd` as the configuration file says
-    /// [default: /var/lib/causeway/manager.redb]
-    #[arg(long, value_name = "PATH")]
-    pub store: Option<PathBuf>,
-
-    /// Require a token or a client certificate from every caller
-    #[arg(long)]
-    pub authenticate: bool,
-
-    /// Announce the manager on its networks by mDNS, so that nodes and clients with the address `discover` find it
-    #[arg(long)]
-    pub announce: bool,
-
-    /// Announce what the socket on descriptor 0 says
-    #[arg(long, hide = true)]
-    pub internal_announce: bool,
-
-    /// Write a new token for the user "admin" into the token's file, and exit. For use after the last token was
-    /// lost; no manager may be using the store
-    #[arg(long)]
-    pub new_admin_token: bool,
-
-    /// Write the whole store into a new file, and exit. No manager may be using the store. The file contains
-    /// the key that signs leases
-    #[arg(long, value_name = "FILE", conflicts_with = "new_admin_token")]
-    pub export: Option<PathBuf>,
-
-    /// Fill an empty store with a file of --export, and exit. No manager may be using the store
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["new_admin_token", "export"])]
-    pub import: Option<PathBuf>,
-
-    /// Prepare a store that was restored from a backup, and exit. No manager may be using the store. Nodes and
-    /// clients refuse such a store otherwise
-    #[arg(long, conflicts_with_all = ["new_admin_token", "export", "import"])]
-    pub after_restore: bool,
-}
 
 /// The configuration file, unchecked. Every key is optional.
 #[derive(Debug, Default, Deserialize)]

@@ -339,18 +339,11 @@ fn survive(
     let settings = sides.survival;
     let faster = faster(settings);
     let directory = sides.fresh_directory()?;
-    let file = directory.join("daemon.toml");
-    let (interval, limit) = (500 / faster, 4000 / faster);
     // Two daemons cannot have one directory. After a restart, a session's commands are not executed again.
     let restarts = program.is_parked() && !killed;
     // A lease moves to a node of its own.
     let moves = restarts && sides.cluster().is_some();
-    let parked = match restarts && !moves {
-        true => format!("[survival]\ndirectory = {:?}\n", directory.join("parked")),
-        false => String::new(),
-    };
-    let text = format!("{parked}[heartbeat]\ninterval_ms = {interval}\nlimit_ms = {limit}\n");
-    fs::write(&file, text).map_err(io_error("cannot write daemon.toml"))?;
+    let file = daemon_file(&directory, faster, restarts && !moves)?;
     let driver = fake_driver();
     let fake = program.fakes.map(|_| (driver.as_path(), FAKE));
     let nodes = program.fakes.unwrap_or(1);
@@ -364,17 +357,9 @@ fn survive(
         return Ok(Verdict::Skipped("the daemons are given".to_owned()));
     };
     let renames = program.fakes.is_none() && nodes.cluster().is_none() && can_mount(&directory);
-    let is_wanted = |kind| match settings.only {
-        Some((moves, kills)) => match kind {
-            Kind::Restart | Kind::Drain => moves,
-            Kind::WorkerKilled | Kind::DaemonKilled => kills,
-            _ => false,
-        },
-        None => true,
-    };
     let holds = std::env::var_os(sides::HOLD).is_some_and(|of| of == "client");
     let applies = |kind| match kind {
-        kind if !is_wanted(kind) => false,
+        kind if !is_wanted(settings, kind) => false,
         Kind::LinkReset | Kind::LinkSilence => nodes.nodes > 1,
         Kind::Address => renames,
         Kind::ManagerStopped => nodes.cluster().is_some(),
@@ -412,51 +397,32 @@ fn survive(
         let why = why.lines().last().unwrap_or_default().to_owned();
         return Ok(Verdict::Skipped(format!("it fails natively: {why}")));
     }
-    let begin = Instant::now();
-    let (mut runs, mut fruitless) = (0, 0);
-    while runs == 0 || !trial.is_done() {
-        let before = trial.survived;
-        let mut ended = trial.run(sides.effort.seed + runs, runs > 0)?;
-        // A session whose farewell a fault has swallowed lasts for some time. The next run need not wait for that,
-        // unless it needs the lease.
-        if ended.is_ok() && (runs == 0 || trial.is_done() || nodes.cluster().is_some()) {
-            ended = trial.until_clean(runs > 0);
-        }
-        if let Err(why) = ended {
-            let (count, counts) = (trial.injector.count(), &trial.injector.counts);
-            return Ok(Verdict::Failed(format!(
-                "seed {}, run {runs}, after {count} faults {counts:?}: {why}",
-                sides.effort.seed
-            )));
-        }
-        runs += 1;
-        fruitless = match trial.survived > before || trial.wanted.is_none() {
-            true => 0,
-            false => fruitless + 1,
-        };
-        if fruitless > MOST_FRUITLESS {
-            return Ok(Verdict::Failed(format!(
-                "seed {}: {MOST_FRUITLESS} runs in a row reported no move and no re-execution",
-                sides.effort.seed
-            )));
-        }
+    trial.run_all(sides.effort.seed)
+}
+
+/// Writes the settings of the daemons.
+fn daemon_file(directory: &Path, faster: u64, parks: bool) -> Result<PathBuf, SetupError> {
+    let file = directory.join("daemon.toml");
+    let (interval, limit) = (500 / faster, 4000 / faster);
+    let parked = match parks {
+        true => format!("[survival]\ndirectory = {:?}\n", directory.join("parked")),
+        false => String::new(),
+    };
+    let text = format!("{parked}[heartbeat]\ninterval_ms = {interval}\nlimit_ms = {limit}\n");
+    fs::write(&file, text).map_err(io_error("cannot write daemon.toml"))?;
+    Ok(file)
+}
+
+/// Whether the options ask for faults of this kind.
+fn is_wanted(settings: Survival, kind: Kind) -> bool {
+    let Some((moves, kills)) = settings.only else {
+        return true;
+    };
+    match kind {
+        Kind::Restart | Kind::Drain => moves,
+        Kind::WorkerKilled | Kind::DaemonKilled => kills,
+        _ => false,
     }
-    let (survived, counts) = (trial.survived, trial.injector.counts.iter());
-    let counts: Vec<String> = counts
-        .map(|(name, count)| format!("{count} {name}"))
-        .collect();
-    Ok(Verdict::Noted(format!(
-        "{} faults, {survived} moves and re-executions in {runs} runs and {:.0} s, the longest run {:.1} s: {}{}",
-        trial.injector.count(),
-        begin.elapsed().as_secs_f64(),
-        trial.longest.as_secs_f64(),
-        counts.join(", "),
-        if renames || program.fakes.is_some() {
-            ""
-        } else {
-            "; no other addresses, which needs root and a mount"
-        }
-    )))
 }
 
 /// Whether a program can have a hosts file of its own.
@@ -510,6 +476,56 @@ impl Trial<'_> {
             Some(wanted) => self.survived >= wanted,
             None => self.injector.is_done(),
         }
+    }
+
+    /// Runs the program until its share of the faults has happened. The first run has seed `first`, and no faults.
+    fn run_all(&mut self, first: u64) -> Result<Verdict, SetupError> {
+        let begin = Instant::now();
+        let (mut runs, mut fruitless) = (0, 0);
+        while runs == 0 || !self.is_done() {
+            let before = self.survived;
+            let mut ended = self.run(first + runs, runs > 0)?;
+            // A session whose farewell a fault has swallowed lasts for some time. The next run need not wait for that,
+            // unless it needs the lease.
+            if ended.is_ok() && (runs == 0 || self.is_done() || self.sides.cluster().is_some()) {
+                ended = self.until_clean(runs > 0);
+            }
+            if let Err(why) = ended {
+                let (count, counts) = (self.injector.count(), &self.injector.counts);
+                return Ok(Verdict::Failed(format!(
+                    "seed {first}, run {runs}, after {count} faults {counts:?}: {why}"
+                )));
+            }
+            runs += 1;
+            fruitless = match self.survived > before || self.wanted.is_none() {
+                true => 0,
+                false => fruitless + 1,
+            };
+            if fruitless > MOST_FRUITLESS {
+                return Ok(Verdict::Failed(format!(
+                    "seed {first}: {MOST_FRUITLESS} runs in a row reported no move and no re-execution"
+                )));
+            }
+        }
+        Ok(Verdict::Noted(self.summary(runs, begin.elapsed())))
+    }
+
+    fn summary(&self, runs: u64, took: Duration) -> String {
+        let counts = self.injector.counts.iter();
+        let counts: Vec<_> = counts.map(|(name, of)| format!("{of} {name}")).collect();
+        let renames = self.injector.hosts.is_some() || self.program.fakes.is_some();
+        let lack = match renames {
+            true => "",
+            false => "; no other addresses, which needs root and a mount",
+        };
+        format!(
+            "{} faults, {} moves and re-executions in {runs} runs and {:.0} s, the longest run {:.1} s: {}{lack}",
+            self.injector.count(),
+            self.survived,
+            took.as_secs_f64(),
+            self.longest.as_secs_f64(),
+            counts.join(", "),
+        )
     }
 
     fn run(&mut self, seed: u64, faults: bool) -> Result<Result<(), String>, SetupError> {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use causeway_discovery::is_of_name;
 use causeway_managers::sought::DISCOVER;
@@ -205,20 +205,18 @@ pub(super) fn manager(
         let own = flags.server.tls(&file.table.tls);
         (certificate, key) = (own.certificate, own.key);
     }
-    let load = |ca: &PathBuf, identity| {
-        // Nobody has configured the address, so a user's certificate must not do.
-        let loaded = match &named {
-            Some(_) => ClientTls::for_found(ca, identity),
-            None => ClientTls::load(ca, identity),
-        };
-        loaded.map_err(BadManager::File)
+    // Nobody has configured the address of a manager that is found, so a user's certificate must not do.
+    let load: fn(&Path, Option<(&Path, &Path)>) -> _ = match &named {
+        Some(_) => ClientTls::for_found,
+        None => ClientTls::load,
     };
     let tls = match (&ca, &certificate, &key) {
         (None, None, None) => None,
-        (Some(ca), None, None) => Some(load(ca, None)?),
-        (Some(ca), Some(certificate), Some(key)) => Some(load(ca, Some((certificate, key)))?),
+        (Some(ca), None, None) => Some(load(ca, None)),
+        (Some(ca), Some(certificate), Some(key)) => Some(load(ca, Some((certificate, key)))),
         _ => return Err(BadManager::Half.into()),
     };
+    let tls = tls.transpose().map_err(BadManager::File)?;
     let far = addresses.iter().find(|address| !address.is_loopback());
     if let (Some(far), None, false) = (far, &tls, insecure) {
         return Err(BadManager::InTheClear(far.clone()).into());

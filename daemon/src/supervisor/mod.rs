@@ -294,36 +294,8 @@ impl Node {
             settings.security.tls.is_some(),
             settings.sharing.host_idle,
         );
-        // Nobody finds the figures of a node that is another one at each start.
-        let kept_in = settings.state.as_deref().filter(|_| identity.is_kept);
-        let cluster_links = ClusterLinks::new(
-            kept_in.map(|folder| LinkMemory::of_cluster(folder, identity.uuid.as_bytes())),
-        );
-        let links = Links::new(
-            processes.clone(),
-            workers.clone(),
-            settings.security.tls.is_some(),
-            kept_in.map(|folder| LinkMemory::of_node(folder, identity.uuid.as_bytes())),
-            cluster_links.clone(),
-        );
-        let managed = settings
-            .manager
-            .clone()
-            .map(|manager| -> Result<_, BadKey> {
-                let shares = settings.shares.clone();
-                let node = *identity.uuid.as_bytes();
-                let term = identity.term_file.clone();
-                let links = (cluster_links, EndKey::generate()?);
-                Ok(Managed::new(
-                    manager,
-                    shares,
-                    node,
-                    workers.clone(),
-                    term,
-                    links,
-                ))
-            });
-        let managed = managed.transpose()?;
+        let (links, cluster_links) = new_links(&settings, identity, &processes, &workers);
+        let managed = new_managed(&settings, identity, &workers, cluster_links)?;
         let settings = Arc::new(settings);
         let cards = Cards::new(processes.clone());
         let inventory = InventoryCache::new(settings.inventory, processes.clone());
@@ -352,6 +324,41 @@ impl Node {
         })
     }
 
+    /// What accepts connections, and hands them to those who serve them.
+    fn acceptor(
+        &self,
+        place: Option<Place>,
+        refused: Arc<Reasons>,
+        refusals: Arc<Refusals>,
+        started: Instant,
+    ) -> Result<Arc<Acceptor>, NotReflected> {
+        let handshakes = &self.settings.handshakes;
+        Ok(Arc::new(Acceptor {
+            settings: Arc::clone(&self.settings),
+            handshakes: Admission::new(handshakes.limit, handshakes.per_peer),
+            places: Places {
+                strangers: handshakes.control(),
+                known: handshakes.control(),
+            },
+            workers: self.workers.clone(),
+            links: self.links.clone(),
+            managed: self.managed.clone(),
+            refused,
+            control: node_service::serve(NodeService {
+                settings: Arc::clone(&self.settings),
+                description: Arc::clone(&self.description),
+                readiness: Arc::clone(&self.readiness),
+                domains: Arc::clone(&self.domains),
+                workers: self.workers.clone(),
+                links: self.links.clone(),
+                managed: self.managed.clone(),
+                refusals,
+                place,
+                started,
+            })?,
+        }))
+    }
+
     /// Starts the tasks that accept and serve connections. `place` is the rendezvous for lanes through
     /// shared memory.
     ///
@@ -367,31 +374,8 @@ impl Node {
             Arc::new(Reasons::new(&accept::REASONS)),
             Arc::new(Refusals::new()),
         );
-        let handshakes = &self.settings.handshakes;
-        let acceptor = Arc::new(Acceptor {
-            settings: Arc::clone(&self.settings),
-            handshakes: Admission::new(handshakes.limit, handshakes.per_peer),
-            places: Places {
-                strangers: handshakes.control(),
-                known: handshakes.control(),
-            },
-            workers: self.workers.clone(),
-            links: self.links.clone(),
-            managed: self.managed.clone(),
-            refused: Arc::clone(&refused),
-            control: node_service::serve(NodeService {
-                settings: Arc::clone(&self.settings),
-                description: Arc::clone(&self.description),
-                readiness: Arc::clone(&self.readiness),
-                domains: Arc::clone(&self.domains),
-                workers: self.workers.clone(),
-                links: self.links.clone(),
-                managed: self.managed.clone(),
-                refusals: Arc::clone(&refusals),
-                place,
-                started,
-            })?,
-        });
+        let acceptor =
+            self.acceptor(place, Arc::clone(&refused), Arc::clone(&refusals), started)?;
         for listener in listening.listeners {
             tokio::spawn(accept::accept(Arc::clone(&acceptor), listener));
         }
@@ -428,6 +412,48 @@ impl Node {
             (watched_at, self.announcer.clone(), self.processes.clone()),
         )))
     }
+}
+
+/// What measures links, and what is known of those of the node's cluster.
+fn new_links(
+    settings: &Settings,
+    identity: &Identity,
+    processes: &Processes,
+    workers: &Workers,
+) -> (Links, ClusterLinks) {
+    // Nobody finds the figures of a node that is another one at each start.
+    let kept_in = settings.state.as_deref().filter(|_| identity.is_kept);
+    let cluster_links = ClusterLinks::new(
+        kept_in.map(|folder| LinkMemory::of_cluster(folder, identity.uuid.as_bytes())),
+    );
+    let links = Links::new(
+        processes.clone(),
+        workers.clone(),
+        settings.security.tls.is_some(),
+        kept_in.map(|folder| LinkMemory::of_node(folder, identity.uuid.as_bytes())),
+        cluster_links.clone(),
+    );
+    (links, cluster_links)
+}
+
+/// Managed mode, if the settings name a device manager.
+fn new_managed(
+    settings: &Settings,
+    identity: &Identity,
+    workers: &Workers,
+    cluster_links: ClusterLinks,
+) -> Result<Option<Managed>, BadKey> {
+    let Some(manager) = settings.manager.clone() else {
+        return Ok(None);
+    };
+    Ok(Some(Managed::new(
+        manager,
+        settings.shares.clone(),
+        *identity.uuid.as_bytes(),
+        workers.clone(),
+        identity.term_file.clone(),
+        (cluster_links, EndKey::generate()?),
+    )))
 }
 
 /// Announces the daemon when its devices are known, and joins its device manager.

@@ -29,6 +29,7 @@ use super::description::{Description, milliseconds};
 use super::domains::{Asked, Domain, Domains};
 use super::exclusive::Claim;
 use super::holders::Holder;
+use super::inventory::Known;
 use super::links::{self, Links};
 use super::managed::{DeviceAt, Managed, Measurer, NoLease, Place};
 use super::readiness::Readiness;
@@ -402,13 +403,13 @@ impl NodeService {
         }))
     }
 
-    /// Checks what the caller may open, waits until there is room for it, and takes its place in a lease.
-    async fn opening(
+    /// Waits until there is room for the session of a caller who knows the node's devices, and returns these.
+    async fn make_room(
         &self,
         request: &OpenSessionRequest,
         user: &User,
         holder: &Holder,
-    ) -> Result<Opening, Status> {
+    ) -> Result<Arc<Known>, Status> {
         // Callers without a lease are refused before the next steps: on their account no probe runs, and no
         // other session is displaced. The place taken here is released again at once.
         drop(self.lease(&request.credential, user)?);
@@ -420,6 +421,17 @@ impl NodeService {
         }
         let made = self.workers.make_room(holder).await;
         made.map_err(|error| self.full(&error, holder))?;
+        Ok(known)
+    }
+
+    /// Checks what the caller may open, waits until there is room for it, and takes its place in a lease.
+    async fn opening(
+        &self,
+        request: &OpenSessionRequest,
+        user: &User,
+        holder: &Holder,
+    ) -> Result<Opening, Status> {
+        let known = self.make_room(request, user, holder).await?;
         // The credential is checked again, because the lease may have ended while this call waited.
         let lease = self.lease(&request.credential, user)?;
         let owner = lease
@@ -443,16 +455,16 @@ impl NodeService {
         };
         let (place, leased) = lease.unzip();
         let away = self.granted(request, place.as_ref());
-        let is_alone = domain.is_none() && claim.is_none();
+        // Only the worker of one session can be parked, moved and replaced.
+        let may_change_process = domain.is_none() && claim.is_none() && !away.resume.is_zero();
         let asked = asked_ms(request.restart_ms);
-        let (restart, moves) = match (is_alone && !away.resume.is_zero(), &place) {
+        let (restart, moves) = match (may_change_process, &place) {
             (true, None) => (self.workers.grants_restart(asked), Duration::ZERO),
             (true, Some(_)) => (Duration::ZERO, self.workers.grants_move(asked)),
             (false, _) => (Duration::ZERO, Duration::ZERO),
         };
         let again = again(request)?;
-        let checkpoint =
-            (request.reexecute && is_alone && !away.resume.is_zero()).then(Checkpoint::nothing);
+        let checkpoint = (request.reexecute && may_change_process).then(Checkpoint::nothing);
         if again.is_some() && checkpoint.is_none() {
             let reason = format!("{NOT_OPENED_AGAIN}{NOT_REEXECUTED}");
             return Err(Status::failed_precondition(reason));

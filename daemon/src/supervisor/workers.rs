@@ -549,22 +549,7 @@ impl Workers {
             if lease.is_some_and(|lease| state.moving.leaves(lease)) {
                 return Err(NotOpened::Moves);
             }
-            let assignment = Assignment {
-                leased: opening.leased.take(),
-                owner: opening.owner.clone(),
-                away: opening.away,
-                reexecutes: opening.checkpoint.is_some(),
-                checkpoint_bytes: match &mut opening.checkpoint {
-                    Some(checkpoint) => checkpoint.charge(
-                        &self.0.holdings,
-                        &opening.owner,
-                        self.0.sessions.checkpoint_bytes,
-                    ),
-                    None => 0,
-                },
-                ..self.assignment(certificate)
-            };
-            let assignment = opening.begun_again(assignment);
+            let assignment = self.assignment_of(&mut opening, certificate);
             let admitted = self.admit(&opening, assignment)?;
             let (message, domain) = (&admitted.message, &opening.domain);
             let worker = match domain {
@@ -599,6 +584,31 @@ impl Workers {
         };
         self.replenish_after(REPLACE_AFTER);
         Ok(opened)
+    }
+
+    /// What a session's worker is told of it. Charges the session's owner for its checkpoints.
+    fn assignment_of(
+        &self,
+        opening: &mut Opening,
+        certificate: Option<SessionCertificate>,
+    ) -> Assignment {
+        let checkpoint_bytes = match &mut opening.checkpoint {
+            Some(checkpoint) => checkpoint.charge(
+                &self.0.holdings,
+                &opening.owner,
+                self.0.sessions.checkpoint_bytes,
+            ),
+            None => 0,
+        };
+        let assignment = Assignment {
+            leased: opening.leased.take(),
+            owner: opening.owner.clone(),
+            away: opening.away,
+            reexecutes: opening.checkpoint.is_some(),
+            checkpoint_bytes,
+            ..self.assignment(certificate)
+        };
+        opening.begun_again(assignment)
     }
 
     /// Takes a slot and host memory for a session, and makes the message that assigns it a worker.

@@ -315,28 +315,7 @@ impl Candidate {
                 Event::Loaded(reign)
             }
             Happened::Looked(looked) => {
-                if let Ok(found) = &looked {
-                    let access = self.etcd.access();
-                    let problem = match found {
-                        Ok(found) => access.check_cluster(*found).err().map(|of| of.to_string()),
-                        // Otherwise whoever leads reports the damaged row.
-                        Err(damaged) => access.cluster.map(|_| damaged.to_string()),
-                    };
-                    self.foreign = problem.map(Arc::from);
-                }
-                if let (Ok(Ok(Some(cluster))), None) = (&looked, &self.foreign) {
-                    let cluster = Some(*cluster);
-                    self.standing.send_if_modified(|standing| {
-                        std::mem::replace(&mut standing.cluster, cluster) != cluster
-                    });
-                }
-                let fault = looked.err();
-                let reaches = fault.is_none();
-                self.standing.send_if_modified(|standing| {
-                    std::mem::replace(&mut standing.reaches_etcd, reaches) != reaches
-                });
-                self.unreachable = fault.map(|fault| Arc::from(fault.to_string()));
-                self.tell_problem();
+                self.note_look(looked);
                 return None;
             }
             Happened::Yielded(lease, term) => {
@@ -365,6 +344,32 @@ impl Candidate {
             }
             Happened::Instruction(Instruction::Stop) => Event::Stop,
         })
+    }
+
+    // Notes what a look at the leader's key has found.
+    fn note_look(&mut self, looked: Result<Result<Option<ClusterId>, StoreError>, Fault>) {
+        if let Ok(found) = &looked {
+            let access = self.etcd.access();
+            let problem = match found {
+                Ok(found) => access.check_cluster(*found).err().map(|of| of.to_string()),
+                // Otherwise whoever leads reports the damaged row.
+                Err(damaged) => access.cluster.map(|_| damaged.to_string()),
+            };
+            self.foreign = problem.map(Arc::from);
+        }
+        if let (Ok(Ok(Some(cluster))), None) = (&looked, &self.foreign) {
+            let cluster = Some(*cluster);
+            self.standing.send_if_modified(|standing| {
+                std::mem::replace(&mut standing.cluster, cluster) != cluster
+            });
+        }
+        let fault = looked.err();
+        let reaches = fault.is_none();
+        self.standing.send_if_modified(|standing| {
+            std::mem::replace(&mut standing.reaches_etcd, reaches) != reaches
+        });
+        self.unreachable = fault.map(|fault| Arc::from(fault.to_string()));
+        self.tell_problem();
     }
 
     fn tell_problem(&self) {

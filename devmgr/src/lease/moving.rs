@@ -18,7 +18,7 @@ use super::holding::{GrantPart, Holding, PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::{Manager, Standing};
 use super::silence::Silence;
-use crate::inventory::NodeId;
+use crate::inventory::{Chosen, NodeId, Unit};
 use crate::time::{Span, Time};
 
 /// Longest time of a move without a deadline of the administrator.
@@ -27,6 +27,9 @@ const LONGEST: Span = Span::seconds(600);
 const SEVERAL: &str = "it has devices of several nodes in one grant, which cannot move one by one";
 /// Why a lease waits.
 const NO_TARGET: &str = "no equal device is free at the same place of another node";
+
+/// The grant that moves, its units, and the node with the units that it moves to.
+type Target = (Epoch, Vec<Unit>, NodeId, Vec<Chosen>);
 
 /// What becomes of the leases of a node that they are to leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -107,8 +110,8 @@ impl Manager {
         }
     }
 
-    // Offers a lease's grant of a node to another node, and returns that.
-    fn begin_move(&mut self, id: NodeId, lease: LeaseId) -> Result<NodeId, Departure> {
+    // The lease's grant of a node with its units, and equal units of another node, which are free.
+    fn choose_target(&self, id: NodeId, lease: LeaseId) -> Result<Target, Departure> {
         let Some(Standing::Granted(from)) = self.leases.get(&lease).copied() else {
             return Err(Departure::Ended);
         };
@@ -127,6 +130,13 @@ impl Manager {
         let Some(target) = chosen.first().map(|of| of.node) else {
             return Err(Departure::Ended);
         };
+        Ok((from, units, target, chosen))
+    }
+
+    // Offers a lease's grant of a node to another node, and returns that.
+    fn begin_move(&mut self, id: NodeId, lease: LeaseId) -> Result<NodeId, Departure> {
+        let (from, units, target, chosen) = self.choose_target(id, lease)?;
+        let old = self.grants.get(&from).ok_or(Departure::Ended)?;
         let (demand, limit, ends) = (old.demand.clone(), old.limit, old.ends);
         let (since, mut moved) = (old.since, old.moved.clone());
         moved.push(UnitsMoved {

@@ -166,16 +166,8 @@ impl State {
         stored: Stored,
         tenure: Tenure,
     ) -> Result<State, CannotStart> {
-        let by_certificate = settings
-            .tls
-            .as_ref()
-            .is_some_and(|of| of.client_ca.is_some());
-        let mut directory = Directory::new(stored.users, stored.tokens, stored.removed)
-            .open_without_tokens(!settings.authenticate || by_certificate);
-        if settings.authenticate {
-            let file = &settings.admin_token;
-            first_admin::ensure(&settings.store, file, store.as_mut(), &mut directory)?;
-        }
+        let directory = Directory::new(stored.users, stored.tokens, stored.removed);
+        let directory = with_admin(directory, settings, store.as_mut())?;
         let key = Arc::new(signing_key(
             &settings.store,
             store.as_mut(),
@@ -229,6 +221,22 @@ impl State {
             tenure,
         })
     }
+}
+
+/// The users, with a first administrator if tokens are required and the store has none.
+fn with_admin(
+    directory: Directory,
+    settings: &Settings,
+    store: &mut dyn Store,
+) -> Result<Directory, CannotStart> {
+    let tls = settings.tls.as_ref();
+    let by_certificate = tls.is_some_and(|of| of.client_ca.is_some());
+    let mut directory = directory.open_without_tokens(!settings.authenticate || by_certificate);
+    if settings.authenticate {
+        let file = &settings.admin_token;
+        first_admin::ensure(&settings.store, file, store, &mut directory)?;
+    }
+    Ok(directory)
 }
 
 /// The cluster's id and its term, or new ones.

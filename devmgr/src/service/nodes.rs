@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use causeway_links::Entry;
 use causeway_proto::manager::nodes_server::Nodes;
-use causeway_proto::manager::{Alive, FromNode, Hello, ToNode, from_node, to_node};
+use causeway_proto::manager::{Alive, FromNode, Hello, MoveEnded, ToNode, from_node, to_node};
 use causeway_proto::metadata::Term;
 use causeway_proto::version;
 use causeway_serving::gate::Peer;
@@ -27,7 +27,7 @@ use super::link_place::{LinkPlace, MAX_ADDRESS, MAX_ADDRESSES};
 use super::links::{ReportedLinks, UncheckedLinks, checked, figures};
 use super::reading::{gone, read};
 use super::wire;
-use crate::identity::NotKnown;
+use crate::identity::{Caller, NotKnown};
 use crate::inventory::{NodeId, limits};
 use crate::lease::{Epoch, Event, GrantReport, Joined, MoveResult, ServedGrant};
 use crate::policy::UserName;
@@ -58,14 +58,7 @@ impl Nodes for NodesService {
         request: Request<Streaming<FromNode>>,
     ) -> Result<Response<Self::JoinStream>, Status> {
         let caller = self.authenticator.caller(&request)?;
-        if !caller.may_join() {
-            let text = format!(
-                "{0} may not join as a node; an administrator can allow it: `causeway users add --node {0}`, or for an \
-                 existing user `causeway users node {0} yes`",
-                caller.user
-            );
-            return Err(Status::permission_denied(text));
-        }
+        check_may_join(&caller)?;
         let from = request
             .extensions()
             .get::<Peer>()
@@ -139,6 +132,26 @@ fn refusal(not: &NotJoined) -> Status {
         NotJoined::TooMany | NotJoined::TooMuch(_) => Status::resource_exhausted(not.to_string()),
         NotJoined::AnothersNode | NotJoined::NoNode => Status::permission_denied(not.to_string()),
         NotJoined::Unwritten(of) => wire::unwritten(of),
+    }
+}
+
+fn check_may_join(caller: &Caller) -> Result<(), Status> {
+    if caller.may_join() {
+        return Ok(());
+    }
+    Err(Status::permission_denied(format!(
+        "{0} may not join as a node; an administrator can allow it: `causeway users add --node {0}`, or for an existing \
+         user `causeway users node {0} yes`",
+        caller.user
+    )))
+}
+
+fn move_result(of: &MoveEnded) -> MoveResult {
+    let reason = of.reason.chars().take(MAX_REASON).collect();
+    match (of.reason.is_empty(), of.elsewhere) {
+        (true, _) => MoveResult::Moved,
+        (false, false) => MoveResult::Stays(reason),
+        (false, true) => MoveResult::NotTaken(reason),
     }
 }
 
@@ -298,14 +311,8 @@ impl Connection {
             Some(Message::Stopping(_)) => Some(Event::NodeStopping { node: self.node }),
             Some(Message::Withdrawn(of)) => Some(Event::Withdrawn(grant(&of.lease_id, of.epoch)?)),
             Some(Message::MoveEnded(of)) => {
-                let reason = of.reason.chars().take(MAX_REASON).collect();
-                let result = match (of.reason.is_empty(), of.elsewhere) {
-                    (true, _) => MoveResult::Moved,
-                    (false, false) => MoveResult::Stays(reason),
-                    (false, true) => MoveResult::NotTaken(reason),
-                };
-                let word = grant(&of.lease_id, of.epoch)?;
-                Some(Event::MoveEnded(word, Epoch(of.target_epoch), result))
+                let (word, target) = (grant(&of.lease_id, of.epoch)?, Epoch(of.target_epoch));
+                Some(Event::MoveEnded(word, target, move_result(&of)))
             }
             Some(Message::Sessions(of)) => Some(Event::Sessions {
                 of: grant(&of.lease_id, of.epoch)?,

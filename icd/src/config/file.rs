@@ -28,7 +28,7 @@ use causeway_proto::DAEMON_PORT;
 use causeway_proto::settings::Fault;
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeArray, DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::discovery::check_domains;
 use super::tables::{DiscoveryTable, ServerTable, Time, TlsTable};
@@ -65,33 +65,49 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
         .extend(errors.map(|fault| file.problem(fault)));
     // The top level is not read by serde: its first error would drop the other entries.
     for (key, value) in document.into_inner() {
-        let read = match key.get_ref().as_ref() {
-            "const_pointers_are_reads" => file
+        let read = file.read_key(&key, value, &unreadable, settings);
+        settings.problems.extend(read.err());
+    }
+    // The part that the parser could not read may have been `[discovery]` itself.
+    settings.discovery.is_broken |= !unreadable.is_empty();
+}
+
+impl File<'_> {
+    /// Reads a key of the top level. `unreadable`: the positions of what the parser could not read.
+    fn read_key(
+        &self,
+        key: &Spanned<DeString<'_>>,
+        value: Value<'_>,
+        unreadable: &[usize],
+        settings: &mut Settings,
+    ) -> Result<(), Problem> {
+        match key.get_ref().as_ref() {
+            "const_pointers_are_reads" => self
                 .entry(value, "const_pointers_are_reads", "the key is ignored")
                 .map(|is_read| settings.const_is_read = is_read),
-            "resume" => file
+            "resume" => self
                 .entry(value, "resume", "the key is ignored")
                 .map(|Time(time)| settings.resume = Some(time)),
-            "keep" => file
+            "keep" => self
                 .entry(value, "keep", "the key is ignored")
                 .map(|Time(time)| settings.keep = Some(time)),
-            "restart" => file
+            "restart" => self
                 .entry(value, "restart", "the key is ignored")
                 .map(|Time(time)| settings.restart = Some(time)),
-            "survival" => file
+            "survival" => self
                 .entry(value, "[survival]", "the table is ignored")
                 .map(|survival| settings.survival = survival),
-            "discover" => file
+            "discover" => self
                 .entry(value, "discover", "the key is ignored")
                 .map(|is_on| settings.discover = is_on),
             "discovery" => {
-                let read = file.discovery(value, &mut settings.discovery);
+                let read = self.discovery(value, &mut settings.discovery);
                 // A name that cannot be read may be the one that keeps a token from others.
                 settings.discovery.is_broken |= read.is_err();
                 read
             }
             "tls" => {
-                let read = file.tls(value);
+                let read = self.tls(value);
                 settings.tls = read.as_ref().cloned().unwrap_or(TlsSettings {
                     is_broken: true,
                     ..TlsSettings::default()
@@ -102,23 +118,18 @@ pub(super) fn read(text: &str, origin: &str, folder: &Path, settings: &mut Setti
             }
             "manager" | "request" => {
                 let is_manager = key.get_ref() == "manager";
-                let read = file.leasing(is_manager, value, &mut settings.draft);
+                let read = self.leasing(is_manager, value, &mut settings.draft);
                 // A request with an unreadable part would ask for other devices.
                 settings.draft.is_broken |= read.is_err() || !unreadable.is_empty();
                 read
             }
-            "server" => file.servers(value, &unreadable, settings),
+            "server" => self.servers(value, unreadable, settings),
             // The key may belong to the part that the parser could not read, such as `[[server]`.
             _ if unreadable.iter().any(|at| *at < key.span().start) => Ok(()),
-            other => Err(file.wrong(key.span(), &format!("unknown key `{other}`; it is ignored"))),
-        };
-        settings.problems.extend(read.err());
+            other => Err(self.wrong(key.span(), &format!("unknown key `{other}`; it is ignored"))),
+        }
     }
-    // The part that the parser could not read may have been `[discovery]` itself.
-    settings.discovery.is_broken |= !unreadable.is_empty();
-}
 
-impl File<'_> {
     fn servers(
         &self,
         value: Value<'_>,

@@ -289,6 +289,38 @@ impl Core {
                 batch.applied
             ));
         }
+        self.pass_on(batch);
+        self.outbox.applied(batch.applied);
+        self.look_at_log();
+        if self.outbox.replays() {
+            self.flusher.wake();
+        }
+        (batch.applied, batch.number) = (0, 0);
+        let copied = std::mem::take(&mut batch.checkpoint_bytes);
+        let parks = self.handle_parking(std::mem::take(&mut batch.parking), copied)?;
+        if let Some(resume) = &self.resume {
+            resume.acknowledging.lock().window.end();
+        }
+        if parks {
+            self.acknowledge();
+            self.flusher.wake();
+        } else {
+            self.acknowledge_if_it_stands();
+        }
+        match std::mem::take(&mut batch.close_reason) {
+            none if none.is_empty() => Ok(()),
+            close_reason => {
+                self.end_with(WireError::Ended {
+                    address: self.address.clone(),
+                    reason: close_reason.clone(),
+                });
+                Err(close_reason)
+            }
+        }
+    }
+
+    // Passes texts, notices, completions, states of links and answers on to those who wait for them.
+    fn pass_on(&self, batch: &mut EventBatch) {
         // Output of `printf` must be shown before the completions of the same batch.
         for text in batch
             .printed
@@ -319,33 +351,6 @@ impl Core {
             if let Some(receiver) = self.requests.take(request) {
                 receiver(Ok(answer));
                 self.progress.advance(Change::Request(request));
-            }
-        }
-        self.outbox.applied(batch.applied);
-        self.look_at_log();
-        if self.outbox.replays() {
-            self.flusher.wake();
-        }
-        (batch.applied, batch.number) = (0, 0);
-        let copied = std::mem::take(&mut batch.checkpoint_bytes);
-        let parks = self.handle_parking(std::mem::take(&mut batch.parking), copied)?;
-        if let Some(resume) = &self.resume {
-            resume.acknowledging.lock().window.end();
-        }
-        if parks {
-            self.acknowledge();
-            self.flusher.wake();
-        } else {
-            self.acknowledge_if_it_stands();
-        }
-        match std::mem::take(&mut batch.close_reason) {
-            none if none.is_empty() => Ok(()),
-            close_reason => {
-                self.end_with(WireError::Ended {
-                    address: self.address.clone(),
-                    reason: close_reason.clone(),
-                });
-                Err(close_reason)
             }
         }
     }

@@ -171,21 +171,7 @@ impl Node {
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
         let location = self.location(rail.peer.address());
         let here = Place::told(&reply.shared_memory);
-        let granted = |milliseconds: u32| Duration::from_millis(milliseconds.into());
-        let (resume, keep) = (granted(reply.resume_ms), granted(reply.keep_ms));
-        let restart = granted(reply.restart_ms);
-        let granted = Granted::new(&settings, resume, keep, restart)
-            .with_reexecution(&settings, reply.reexecutes);
-        if settings.survival.reexecute && granted.reexecutes.is_none() {
-            let why = match reply.not_reexecuted.as_str() {
-                "" => "its daemon is too old, or `resume` is 0",
-                why => why,
-            };
-            tracing::warn!(
-                address = self.address(),
-                "the program's commands are not executed again if the node's process of the session dies: {why}"
-            );
-        }
+        let granted = self.granted(&settings, &reply);
         let resume = granted.resume;
         let dialer = Dialer {
             rails: Arc::new(Rails::new(
@@ -231,6 +217,25 @@ impl Node {
         };
         tracing::info!(address = self.address(), ?session, ok, "{message}");
         opened
+    }
+
+    /// What the node has granted of what the settings ask for.
+    fn granted(&self, settings: &ServerSettings, reply: &OpenSessionReply) -> Granted {
+        let time = |milliseconds: u32| Duration::from_millis(milliseconds.into());
+        let (resume, keep) = (time(reply.resume_ms), time(reply.keep_ms));
+        let granted = Granted::new(settings, resume, keep, time(reply.restart_ms))
+            .with_reexecution(settings, reply.reexecutes);
+        if settings.survival.reexecute && granted.reexecutes.is_none() {
+            let why = match reply.not_reexecuted.as_str() {
+                "" => "its daemon is too old, or `resume` is 0",
+                why => why,
+            };
+            tracing::warn!(
+                address = self.address(),
+                "the program's commands are not executed again if the node's process of the session dies: {why}"
+            );
+        }
+        granted
     }
 
     /// The speeds of the server's addresses; empty if they are not known.

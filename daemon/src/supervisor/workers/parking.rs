@@ -323,24 +323,14 @@ impl Workers {
         let parked = ticket.assignment().ok_or_else(missing)?;
         state.may_open(self.0.sessions.limit)?;
         let (place, leased) = place.unzip();
-        // The ticket may be another node's.
-        let limit = place.as_ref().and_then(Place::resume);
-        let limit = limit.map_or(self.0.sessions.resume_limit, |of_lease| {
-            of_lease.min(self.0.sessions.resume_limit)
-        });
-        let away = match &place {
-            Some(_) => AwayTimes::granted(parked.away.resume, parked.away.keep, limit),
-            None => parked.away,
-        };
-        let owner = match &place {
-            Some(place) => place.owner().clone(),
-            None => parked.owner,
-        };
         let assignment = Assignment {
             id,
             secret: parked.secret,
-            owner,
-            away,
+            away: self.away_of_parked(parked.away, place.as_ref()),
+            owner: match &place {
+                Some(place) => place.owner().clone(),
+                None => parked.owner,
+            },
             restores: parked.restores,
             leased: leased.clone(),
             ..self.assignment(parked.certificate)
@@ -376,6 +366,16 @@ impl Workers {
         state.enter(opening, admitted, worker);
         self.replenish_after(super::REPLACE_AFTER);
         Ok(())
+    }
+
+    /// How long the client of a parked session may be away. The ticket may be another node's, so a lease's limit holds.
+    fn away_of_parked(&self, parked: AwayTimes, place: Option<&Place>) -> AwayTimes {
+        let Some(place) = place else {
+            return parked;
+        };
+        let limit = self.0.sessions.resume_limit;
+        let limit = place.resume().map_or(limit, |of_lease| of_lease.min(limit));
+        AwayTimes::granted(parked.resume, parked.keep, limit)
     }
 }
 

@@ -178,6 +178,27 @@ impl Workers {
         Ok(worker)
     }
 
+    // As `begin_at`. What has killed the worker before may kill the next ones, too.
+    fn begin_at_with_retries(
+        &self,
+        state: &mut WorkersState,
+        message: &ToWorker,
+        checkpoint: &mut Checkpoint,
+    ) -> Result<Arc<Worker>, NotOpened> {
+        let mut tries = 1;
+        loop {
+            checkpoint.replaced.may_take(Instant::now());
+            let may_go_on = tries < ATTEMPTS && checkpoint.replaced.would_allow(Instant::now());
+            match self.begin_at(state, message, checkpoint) {
+                Err(NotOpened::NoWorker(error)) if may_go_on => {
+                    tracing::debug!(%error, "another worker died at once; starting one more");
+                    tries += 1;
+                }
+                begun => return begun,
+            }
+        }
+    }
+
     // Assigns the session a worker. Returns the one before.
     fn put_worker(
         &self,
@@ -215,19 +236,7 @@ impl Workers {
             assignment: Box::new(assignment),
             page: served.entry.page().try_clone_to_owned()?,
         };
-        let mut tries = 1;
-        let worker = loop {
-            checkpoint.replaced.may_take(Instant::now());
-            let may_go_on = tries < ATTEMPTS && checkpoint.replaced.would_allow(Instant::now());
-            match self.begin_at(state, &message, checkpoint) {
-                // What has killed the worker before may kill the next ones, too.
-                Err(NotOpened::NoWorker(error)) if may_go_on => {
-                    tracing::debug!(%error, "another worker died at once; starting one more");
-                    tries += 1;
-                }
-                begun => break begun?,
-            }
-        };
+        let worker = self.begin_at_with_retries(state, &message, checkpoint)?;
         worker.checkpoints(checkpoint.most);
         let user = build_cache::Owner::of(served.owner.user.as_deref());
         worker.serve(id, user, connect_limit, served.away.longest());

@@ -235,23 +235,29 @@ fn take(
         }
         Kind::Ping if from == Origin::Client => {}
         Kind::Pace | Kind::Compress | Kind::Ping => return Err(LaneError::Pace),
-        // Here `transfer` is the number of a lane. Nothing is kept for lanes that cannot be resumed.
-        Kind::Ack => {
-            let number = u8::try_from(header.transfer.0).ok();
-            let writers = match &lane.path {
-                // These bytes were sent over a lane of the same number, which has ended.
-                Some((path, incarnation)) if !path.is_present(*incarnation) => return Ok(()),
-                Some((path, _)) => path.writers(),
-                None => &engine.writers,
-            };
-            if let Some(writer) = number.and_then(|number| writers.resumed(number)) {
-                let has_room = writer.acknowledged(header.offset)?;
-                if has_room {
-                    lane.outgoing(engine).look();
-                }
-            }
-        }
+        Kind::Ack => take_acknowledgement(engine, lane, header)?,
         Kind::Event => return Err(LaneError::Event),
+    }
+    Ok(())
+}
+
+// Here a header's `transfer` is the number of a lane. Nothing is kept for lanes that cannot be resumed.
+fn take_acknowledgement(
+    engine: &Arc<Engine>,
+    lane: &Lane,
+    header: &Header,
+) -> Result<(), LaneError> {
+    let number = u8::try_from(header.transfer.0).ok();
+    let writers = match &lane.path {
+        // These bytes were sent over a lane of the same number, which has ended.
+        Some((path, incarnation)) if !path.is_present(*incarnation) => return Ok(()),
+        Some((path, _)) => path.writers(),
+        None => &engine.writers,
+    };
+    if let Some(writer) = number.and_then(|number| writers.resumed(number))
+        && writer.acknowledged(header.offset)?
+    {
+        lane.outgoing(engine).look();
     }
     Ok(())
 }

@@ -666,18 +666,11 @@ pub(super) fn enqueue(
             region,
             contents,
         } => {
-            let source = match queue.stage(contents.len()) {
-                Some(part) => Host::pinned_copy(part, contents),
-                None => Host::Source(contents.clone()),
-            };
+            let source = source(queue, contents);
             native.write(memory.native()?, region, source, 0, waits)
         }
         Operation::Read { memory, region } => {
-            let length = region.packed_length() as usize;
-            let target = match queue.stage(length) {
-                Some(part) => Host::Pinned(part),
-                None => Host::target(length),
-            };
+            let target = target(queue, region.packed_length() as usize);
             native.read(memory.native()?, region, target, 0, waits)
         }
         Operation::Copy {
@@ -700,11 +693,8 @@ pub(super) fn enqueue(
             colour,
         } => native.fill_image(memory.native()?, region, *colour, waits),
         Operation::Migrate { memory, flags } => {
-            let buffers = memory
-                .iter()
-                .map(|m| m.native())
-                .collect::<Result<Vec<_>, _>>()?;
-            native.migrate(&buffers, *flags, waits)
+            let buffers = memory.iter().map(|m| m.native());
+            native.migrate(&buffers.collect::<Result<Vec<_>, _>>()?, *flags, waits)
         }
         Operation::Marker | Operation::NdRange { shape: None, .. } => native.marker(waits),
         Operation::Barrier => native.barrier(waits),
@@ -713,6 +703,22 @@ pub(super) fn enqueue(
         | Operation::Send { .. }
         | Operation::Receive { .. }
         | Operation::Replay { .. } => Err(Status::INVALID_OPERATION),
+    }
+}
+
+/// The memory that a write comes from: pinned if the queue has room.
+fn source(queue: &Queue, contents: &Bytes) -> Host {
+    match queue.stage(contents.len()) {
+        Some(part) => Host::pinned_copy(part, contents),
+        None => Host::Source(contents.clone()),
+    }
+}
+
+/// The memory that a read goes to: pinned if the queue has room.
+fn target(queue: &Queue, length: usize) -> Host {
+    match queue.stage(length) {
+        Some(part) => Host::Pinned(part),
+        None => Host::target(length),
     }
 }
 

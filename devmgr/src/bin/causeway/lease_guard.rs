@@ -106,15 +106,7 @@ impl<'a> LeaseGuard<'a> {
             };
             match told {
                 RequestResult::Granted(granted) => {
-                    self.keep_until(asked, &granted);
-                    // Devices may have been lost between an answer that did not arrive and this one.
-                    let changed = self.changed(&granted);
-                    progress.say(Step::Granted {
-                        lease: self.id(),
-                        nodes: granted.nodes.into_iter().map(NodeShare::from).collect(),
-                        time_left_ms: Some(granted.time_left_ms).filter(|left| *left != 0),
-                    });
-                    changed.into_iter().for_each(|step| progress.say(step));
+                    self.take(granted, asked, progress);
                     return Ok(());
                 }
                 RequestResult::Refused(failure) => return Err(failure),
@@ -141,6 +133,18 @@ impl<'a> LeaseGuard<'a> {
                 }
             }
         }
+    }
+
+    // Takes what was granted. Devices may have been lost between an answer that did not arrive and this one.
+    fn take(&mut self, granted: Granted, asked: Instant, progress: &mut Progress) {
+        self.keep_until(asked, &granted);
+        let changed = self.changed(&granted);
+        progress.say(Step::Granted {
+            lease: self.id(),
+            nodes: granted.nodes.into_iter().map(NodeShare::from).collect(),
+            time_left_ms: Some(granted.time_left_ms).filter(|left| *left != 0),
+        });
+        changed.into_iter().for_each(|step| progress.say(step));
     }
 
     async fn ask(

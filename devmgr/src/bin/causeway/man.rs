@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use causeway_devmgr::settings::Flags;
+use causeway_devmgr::flags::Flags;
 use clap::{Command, CommandFactory};
 
 use crate::context::Context;

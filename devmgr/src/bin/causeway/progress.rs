@@ -84,6 +84,10 @@ impl Progress {
             self.say_json(step);
             return;
         }
+        self.say_text(step);
+    }
+
+    fn say_text(&mut self, step: Step) {
         match step {
             Step::Waiting {
                 request,
@@ -118,14 +122,11 @@ impl Progress {
             Step::Reduced { lost, nodes } => {
                 self.end_line();
                 let names = NodeNames::of_shares(lost.iter().chain(&nodes));
-                let lost: Vec<String> = lost
-                    .iter()
-                    .map(|of| names.label(&of.node, &of.name))
-                    .collect();
+                let lost = lost.iter().map(|of| names.label(&of.node, &of.name));
                 say!(
                     "causeway run: the lease has lost the devices of node {}: commands there fail with OpenCL errors; \
                      the program's other devices are not affected",
-                    printable(&lost.join(", "))
+                    printable(&lost.collect::<Vec<_>>().join(", "))
                 );
             }
             Step::Moved { from, to } => {

@@ -136,15 +136,7 @@ fn start(
     trace: Option<&TraceFile>,
     context: &Context,
 ) -> Result<End, Failure> {
-    if let Some(option) = arguments.command[0]
-        .to_str()
-        .filter(|word| word.starts_with('-'))
-    {
-        let failure = Failure::new(format!("unknown option {option}"));
-        return Err(failure.code(USAGE).cure(format!(
-            "causeway run --help names them; a program of that name is ./{option}"
-        )));
-    }
+    check_name(arguments)?;
     let failed = |error: &dyn std::error::Error| Failure::new(error.to_string()).code(FAILED);
     let library = installation::library().map_err(|error| failed(&error))?;
     let settings = settings(arguments, context);
@@ -152,26 +144,7 @@ fn start(
     let vendors = Vendors::new(&library, arguments.with_local).map_err(|error| {
         Failure::new(format!("the folder of .icd files cannot be made: {error}")).code(FAILED)
     })?;
-    let mut command = Command::new(&arguments.command[0]);
-    command
-        .args(&arguments.command[1..])
-        .envs(context.variables())
-        .envs(whole_paths(context))
-        .env("OCL_ICD_VENDORS", vendors.path())
-        // A Khronos loader would load the drivers that this variable names in addition.
-        .env_remove("OCL_ICD_FILENAMES");
-    if let Some(servers) = &arguments.servers {
-        command.env("CAUSEWAY_SERVERS", servers);
-    }
-    if arguments.survive {
-        command.env("CAUSEWAY_REEXECUTE", "1");
-    }
-    if let Some(trace) = trace {
-        trace.ask_of(&mut command);
-    }
-    if arguments.discover {
-        command.env("CAUSEWAY_DISCOVER", "1");
-    }
+    let mut command = command(arguments, trace, context, &vendors);
     // The daemon runs until this function returns.
     let _private = match &options {
         Some(_) => None,
@@ -192,6 +165,47 @@ fn start(
         }
     })
     .map_err(|failure| failure.or_code(FAILED))
+}
+
+fn check_name(arguments: &Program) -> Result<(), Failure> {
+    let name = arguments.command[0].to_str();
+    let Some(option) = name.filter(|word| word.starts_with('-')) else {
+        return Ok(());
+    };
+    let failure = Failure::new(format!("unknown option {option}"));
+    Err(failure.code(USAGE).cure(format!(
+        "causeway run --help names them; a program of that name is ./{option}"
+    )))
+}
+
+/// The program's command, in an environment with Causeway's platform.
+fn command(
+    arguments: &Program,
+    trace: Option<&TraceFile>,
+    context: &Context,
+    vendors: &Vendors,
+) -> Command {
+    let mut command = Command::new(&arguments.command[0]);
+    command
+        .args(&arguments.command[1..])
+        .envs(context.variables())
+        .envs(whole_paths(context))
+        .env("OCL_ICD_VENDORS", vendors.path())
+        // A Khronos loader would load the drivers that this variable names in addition.
+        .env_remove("OCL_ICD_FILENAMES");
+    if let Some(servers) = &arguments.servers {
+        command.env("CAUSEWAY_SERVERS", servers);
+    }
+    if arguments.survive {
+        command.env("CAUSEWAY_REEXECUTE", "1");
+    }
+    if let Some(trace) = trace {
+        trace.ask_of(&mut command);
+    }
+    if arguments.discover {
+        command.env("CAUSEWAY_DISCOVER", "1");
+    }
+    command
 }
 
 /// The paths in options and environment, made absolute, because the program may change its working

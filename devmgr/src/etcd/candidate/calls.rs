@@ -137,6 +137,16 @@ pub(super) struct Take {
     pub(super) yielded: Option<Term>,
 }
 
+/// The store as it was before the key is taken. Numbers are the revisions of its rows.
+struct Found {
+    last: Term,
+    /// Whether this manager leaves the lead to another one.
+    yields: bool,
+    schema: i64,
+    term: i64,
+    cluster: i64,
+}
+
 impl Take {
     pub(super) async fn run(&self, lease: EtcdLease, events: &mpsc::UnboundedSender<Happened>) {
         let happened = match self.take(lease).await {
@@ -149,8 +159,8 @@ impl Take {
         let _ = events.send(happened);
     }
 
-    async fn take(&self, lease: EtcdLease) -> Result<Happened, Fault> {
-        // Read first: nothing is written into a store of a later version.
+    // Reads what the store says before the key is taken. `None`: another manager leads.
+    async fn read(&self) -> Result<Option<Found>, Fault> {
         let keys = &self.keys;
         let keys = [
             keys.leader(),
@@ -177,7 +187,7 @@ impl Take {
         if let Some(leader) = leader_in(leader) {
             // The watch reports it, too; this may be earlier.
             tracing::debug!(leader = leader.address, "another manager leads");
-            return Ok(Happened::Event(Event::NotTaken(lease)));
+            return Ok(None);
         }
         let number = |key: &[u8], of: &GetResponse| {
             let row = of.kvs().first();
@@ -190,8 +200,23 @@ impl Take {
         let found = found.map(|row| cluster_of(row.value())).transpose()?;
         self.etcd.access().check_cluster(found)?;
         let last = Term(number(META_TERM, term)?.unwrap_or(0));
-        let yields = aside_in(aside).is_some_and(|of| of.yields(last, self.id));
-        if yields && self.yielded != Some(last) {
+        let revision = |of: &GetResponse| of.kvs().first().map_or(0, |kv| kv.mod_revision());
+        Ok(Some(Found {
+            last,
+            yields: aside_in(aside).is_some_and(|of| of.yields(last, self.id)),
+            schema: revision(schema),
+            term: revision(term),
+            cluster: revision(cluster),
+        }))
+    }
+
+    async fn take(&self, lease: EtcdLease) -> Result<Happened, Fault> {
+        // Read first: nothing is written into a store of a later version.
+        let Some(found) = self.read().await? else {
+            return Ok(Happened::Event(Event::NotTaken(lease)));
+        };
+        let last = found.last;
+        if found.yields && self.yielded != Some(last) {
             tracing::info!(
                 term = last.0,
                 "another manager shall lead, which most nodes reach"
@@ -199,15 +224,14 @@ impl Take {
             return Ok(Happened::Yielded(lease, last));
         }
         let term_now = Term(last.0 + 1);
-        let revision = |of: &GetResponse| of.kvs().first().map_or(0, |kv| kv.mod_revision());
         let hangs = PutOptions::new().with_lease(lease.0);
         let value = leader_value(self.id, &self.address, term_now, false);
         let take = Txn::new()
             .when([
                 Compare::create_revision(self.keys.leader(), CompareOp::Equal, 0),
-                Compare::mod_revision(self.keys.schema(), CompareOp::Equal, revision(schema)),
-                Compare::mod_revision(self.keys.term(), CompareOp::Equal, revision(term)),
-                Compare::mod_revision(self.keys.cluster(), CompareOp::Equal, revision(cluster)),
+                Compare::mod_revision(self.keys.schema(), CompareOp::Equal, found.schema),
+                Compare::mod_revision(self.keys.term(), CompareOp::Equal, found.term),
+                Compare::mod_revision(self.keys.cluster(), CompareOp::Equal, found.cluster),
             ])
             .and_then([
                 TxnOp::put(self.keys.leader(), value, Some(hangs)),

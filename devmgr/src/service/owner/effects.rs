@@ -17,6 +17,7 @@ use super::work::{Effect, Work};
 use crate::inventory::NodeId;
 use crate::lease::{Action, Epoch, Granted, LeaseId, Outcome};
 use crate::policy::UserName;
+use crate::time::Span;
 
 impl Owner {
     pub(super) fn carry_out(&mut self, work: Work) {
@@ -54,11 +55,8 @@ impl Owner {
                 epoch,
                 reason,
             } => {
-                let user = shown(self.manager.holder(epoch));
-                tracing::debug!(?lease, user, ?node, epoch = epoch.0, "withdraw");
                 let reason = reason.map(|reason| self.revoked.told(&lease, reason));
-                let word = wire::withdraw(lease, epoch, reason.unwrap_or_default());
-                self.send(node, to_node::Message::Withdraw(word));
+                self.withdraw(node, lease, epoch, reason.unwrap_or_default());
             }
             Action::Tell { lease, outcome } => self.tell(lease, outcome),
             Action::Reduced {
@@ -81,20 +79,7 @@ impl Owner {
                 epoch,
                 target,
                 within,
-            } => {
-                let target_epoch = target.epoch.0;
-                let target = self.sign(lease, &target, false);
-                tracing::info!(?lease, ?node, epoch = epoch.0, to = ?target.nodes.first().map(|of| &of.name), "move");
-                let word = Move {
-                    lease_id: lease.0.to_vec().into(),
-                    epoch: epoch.0,
-                    target: target.nodes.into_iter().next(),
-                    credential: target.signed_lease,
-                    within_ms: within.0,
-                    target_epoch,
-                };
-                self.send(node, to_node::Message::Move(word));
-            }
+            } => self.order_move(node, lease, epoch, &target, within),
             Action::Stay { node, lease, epoch } => {
                 tracing::info!(?lease, ?node, epoch = epoch.0, "stay");
                 let word = Stay {
@@ -123,6 +108,36 @@ impl Owner {
                 self.tell(lease, Outcome::Ended(reason));
             }
         }
+    }
+
+    fn withdraw(&mut self, node: NodeId, lease: LeaseId, epoch: Epoch, reason: String) {
+        let user = shown(self.manager.holder(epoch));
+        tracing::debug!(?lease, user, ?node, epoch = epoch.0, "withdraw");
+        let word = wire::withdraw(lease, epoch, reason);
+        self.send(node, to_node::Message::Withdraw(word));
+    }
+
+    // Orders a node to move the sessions of its grant to the node of the target.
+    fn order_move(
+        &mut self,
+        node: NodeId,
+        lease: LeaseId,
+        epoch: Epoch,
+        target: &Granted,
+        within: Span,
+    ) {
+        let target_epoch = target.epoch.0;
+        let target = self.sign(lease, target, false);
+        tracing::info!(?lease, ?node, epoch = epoch.0, to = ?target.nodes.first().map(|of| &of.name), "move");
+        let word = Move {
+            lease_id: lease.0.to_vec().into(),
+            epoch: epoch.0,
+            target: target.nodes.into_iter().next(),
+            credential: target.signed_lease,
+            within_ms: within.0,
+            target_epoch,
+        };
+        self.send(node, to_node::Message::Move(word));
     }
 
     fn welcome(&mut self, node: NodeId, fence: Epoch) {

@@ -12,6 +12,7 @@ use super::super::event::Events;
 use super::{Noun, host_region, on_queue};
 use crate::error::{ClResult, fail, require};
 use crate::stub::{Buffer, Command, Enqueue, EventSpec, HostTransfer, NodeCommand, Queue};
+use crate::transport::HostRegion;
 
 /// The bytes of a command, in the buffer or image and in the application's memory.
 pub(in crate::api) struct Regions {
@@ -112,24 +113,7 @@ pub(in crate::api) fn enqueue_on(
         && wait.iter().all(|on| on.status() == 0)
         && queue.is_private();
     let hold = smallvec![buffer.clone()];
-    let (command, may_return_early) = if regions.buffer.packed_length() == 0 {
-        // A transfer of no bytes is still a command: it waits for its wait list and completes its event.
-        (Command::Node(NodeCommand::Nothing), false)
-    } else {
-        let (buffer, region) = buffer.stored(&regions.buffer)?;
-        let transfer = HostTransfer {
-            buffer,
-            region,
-            host,
-        };
-        match how.way {
-            Way::Read => (Command::Read(transfer), false),
-            Way::Write => {
-                let is_small = transfer.is_small();
-                (Command::Write(transfer), is_small)
-            }
-        }
-    };
+    let (command, may_return_early) = command(&buffer, &regions, host, how.way)?;
     let event = EventSpec {
         event_type: how.command,
         wait,
@@ -152,6 +136,32 @@ pub(in crate::api) fn enqueue_on(
     }
     how.events.give(enqueued.event);
     Ok(())
+}
+
+/// The command of a transfer, and whether a blocking call may return before it is complete.
+fn command(
+    buffer: &Arc<Buffer>,
+    regions: &Regions,
+    host: HostRegion,
+    way: Way,
+) -> ClResult<(Command, bool)> {
+    if regions.buffer.packed_length() == 0 {
+        // A transfer of no bytes is still a command: it waits for its wait list and completes its event.
+        return Ok((Command::Node(NodeCommand::Nothing), false));
+    }
+    let (buffer, region) = buffer.stored(&regions.buffer)?;
+    let transfer = HostTransfer {
+        buffer,
+        region,
+        host,
+    };
+    Ok(match way {
+        Way::Read => (Command::Read(transfer), false),
+        Way::Write => {
+            let is_small = transfer.is_small();
+            (Command::Write(transfer), is_small)
+        }
+    })
 }
 
 /// A contiguous run of bytes at the application's pointer.

@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::finding::{Answered, Finding};
 use crate::config::remembered::RememberedNode;
-use crate::config::{Address, Settings};
+use crate::config::{Address, ServerSettings, Settings};
 use crate::error::{ClResult, fail, require};
 use crate::lease::{Lease, Offer, Offered, Unconfirmed};
 use crate::stub::device::Device;
@@ -186,22 +186,16 @@ impl Platform {
             // clConnectServerWWU: CL_CONNECTION_FAILURE_WWU when the node cannot be reached.
             return fail(CL_CONNECTION_FAILURE_WWU);
         }
-        let server = match same_node {
+        let server = match same_node.or(at_address) {
             Some(server) => {
                 server.add_references(1);
                 server
             }
-            None => match at_address {
-                Some(server) => {
-                    server.add_references(1);
-                    server
-                }
-                None => {
-                    let server = Server::new(asked.server);
-                    self.servers.write().push(Arc::clone(&server));
-                    server
-                }
-            },
+            None => {
+                let server = Server::new(asked.server);
+                self.servers.write().push(Arc::clone(&server));
+                server
+            }
         };
         server.node().note_answer(reply.rail, reply.round_trip);
         server.take(&inventory);
@@ -327,6 +321,19 @@ impl Platform {
         self.adopt_found(finding, finding.ask(asked, is_known), asked);
     }
 
+    // Adds a server for a found node, which is looked for again when it is away.
+    fn add_found(&self, settings: ServerSettings) -> Arc<Server> {
+        let server = Server::found(settings);
+        server.node().on_away(Box::new(|node| {
+            let platform = Platform::get().and_then(|platform| platform.finding.as_ref());
+            if let Some(finding) = platform {
+                finding.follow(node);
+            }
+        }));
+        self.servers.write().push(Arc::clone(&server));
+        server
+    }
+
     // Turns found nodes that have answered into servers, and remembers them. Returns whether any of the nodes shows a
     // device.
     fn adopt_found(&self, finding: &Finding, answers: Vec<Answered>, asked: Instant) -> bool {
@@ -370,18 +377,7 @@ impl Platform {
                     server.node().move_to(uuid.clone(), target.server.clone());
                     server
                 }
-                None => {
-                    let server = Server::found(target.server.clone());
-                    server.node().on_away(Box::new(|node| {
-                        let platform =
-                            Platform::get().and_then(|platform| platform.finding.as_ref());
-                        if let Some(finding) = platform {
-                            finding.follow(node);
-                        }
-                    }));
-                    self.servers.write().push(Arc::clone(&server));
-                    server
-                }
+                None => self.add_found(target.server.clone()),
             };
             serves |= inventory.platforms.iter().any(|of| !of.devices.is_empty());
             let target = answered.target;

@@ -253,17 +253,7 @@ fn handle(
             scratch,
         ),
         Kind::Credit => {
-            let chunks = owner
-                .bulk()
-                .state
-                .lock()
-                .table
-                .handle_credit(transfer, offset);
-            match chunks {
-                0 => {}
-                1 => drop(owner.bulk().work.notify_one()),
-                _ => drop(owner.bulk().work.notify_all()),
-            }
+            handle_credit(owner.bulk(), transfer, offset);
             Ok(())
         }
         Kind::Cancel => {
@@ -282,6 +272,15 @@ fn handle(
                 "the node sent a message that only nodes may get",
             ))
         }
+    }
+}
+
+fn handle_credit(bulk: &Bulk, transfer: EventId, offset: u64) {
+    let chunks = bulk.state.lock().table.handle_credit(transfer, offset);
+    match chunks {
+        0 => {}
+        1 => drop(bulk.work.notify_one()),
+        _ => drop(bulk.work.notify_all()),
     }
 }
 
