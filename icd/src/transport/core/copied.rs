@@ -14,6 +14,7 @@ use causeway_proto::command::Holder;
 
 use super::Core;
 use super::reexecution::Reexecution;
+use crate::config::Hold;
 use crate::transport::checkpoints::client_holds;
 use crate::transport::held::HeldCheckpoint;
 use crate::transport::outbox::Marked;
@@ -26,7 +27,7 @@ pub(super) struct Pending {
 
 impl Core {
     /// Decides who holds a checkpoint of `bytes` bytes that the worker has copied. If the program does, the session goes on
-    /// while they come.
+    /// while they come. If the node does, the session stands until the node has it.
     ///
     /// # Errors
     /// The worker cannot have copied it.
@@ -36,13 +37,13 @@ impl Core {
         }
         let holder = match self.again() {
             None => Holder::Nobody,
-            Some(again) if self.node_holds(again, bytes) => {
-                self.outbox.say_holder(Holder::Node);
-                return Ok(());
-            }
+            Some(again) if self.node_holds(again, bytes) => Holder::Node,
             Some(again) => self.take_checkpoint(again, bytes)?,
         };
         self.outbox.say_holder(holder);
+        if holder == Holder::Node {
+            return Ok(());
+        }
         self.bulk.expect_end(false);
         self.outbox.go_on();
         Ok(())
@@ -51,13 +52,17 @@ impl Core {
     fn node_holds(&self, again: &Reexecution, bytes: u64) -> bool {
         let mut checkpoints = *again.checkpoints.lock();
         checkpoints.stood(again.opened.elapsed());
-        let rate = checkpoints.rate().or_else(|| self.bulk.measured_rate());
+        let rate = checkpoints.rate(self.bulk.measured_rate());
         !client_holds(again.hold, bytes, rate, checkpoints.interval())
     }
 
     fn take_checkpoint(&self, again: &Reexecution, bytes: u64) -> Result<Holder, String> {
         let contents = match HeldCheckpoint::new(bytes, again.held) {
             Ok(contents) => contents,
+            Err(error) if again.hold == Hold::Auto => {
+                tracing::debug!(%error, "the node holds a checkpoint");
+                return Ok(Holder::Node);
+            }
             Err(error) => {
                 self.end_protection(&error.to_string());
                 return Ok(Holder::Nobody);
