@@ -62,7 +62,7 @@ pub enum Hold {
     /// The program, in memory that outlives the node.
     Client,
     /// The program if the link carries the checkpoint in a tenth of the interval, else the node. The node, too, while
-    /// nothing is known of the link.
+    /// nothing is known of the link, and if the checkpoint does not fit into the program's memory for checkpoints.
     Auto,
 }
 

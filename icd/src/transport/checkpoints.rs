@@ -140,10 +140,12 @@ impl Checkpoints {
         self.comes.is_some()
     }
 
-    /// Bytes per second of the last checkpoint that has come.
+    /// Bytes per second of the link, as far as anything is known: of the last checkpoint that has come, or `measured` with
+    /// other transfers. The larger one counts: a small checkpoint, and one that takes turns with the program's transfers,
+    /// come more slowly than the link could carry them.
     #[must_use]
-    pub fn rate(&self) -> Option<u64> {
-        self.rate
+    pub fn rate(&self, measured: Option<u64>) -> Option<u64> {
+        self.rate.max(measured)
     }
 
     /// Handles that no checkpoint can be had.
@@ -225,7 +227,7 @@ mod tests {
         assert!(checkpoints.comes() && !checkpoints.is_due(seconds(9999), 99, LIMIT));
         checkpoints.made(seconds(22));
         assert_eq!(
-            (checkpoints.rate(), checkpoints.comes()),
+            (checkpoints.rate(None), checkpoints.comes()),
             (Some(100), false)
         );
         assert!(!checkpoints.is_due(seconds(22 + 586), 1, LIMIT));
@@ -235,6 +237,18 @@ mod tests {
         // The worker dies, and another one begins before this checkpoint.
         checkpoints.begin_again();
         assert!(checkpoints.is_due(seconds(701), 99, LIMIT));
+    }
+
+    #[test]
+    fn a_slow_checkpoint_does_not_hide_a_fast_link() {
+        let mut checkpoints = checkpoints(DAY, None);
+        assert_eq!(checkpoints.rate(None), None);
+        assert_eq!(checkpoints.rate(Some(7)), Some(7));
+        checkpoints.begins_to_come(seconds(10), 1000);
+        checkpoints.made(seconds(20));
+        for (measured, rate) in [(None, 100), (Some(99), 100), (Some(5000), 5000)] {
+            assert_eq!(checkpoints.rate(measured), Some(rate));
+        }
     }
 
     #[test]

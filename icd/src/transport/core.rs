@@ -385,7 +385,7 @@ impl Core {
             }
             Ok(Parking::Done) if self.outbox.stands() => {
                 self.end_protection("its daemon has ended, or the session has moved");
-                self.abandon_checkpoint();
+                drop(self.abandon_checkpoint());
                 self.break_off(self.generation(), PARKED.to_owned());
             }
             Ok(Parking::Stand | Parking::Done) | Err(_) => {

@@ -1,9 +1,11 @@
 //! Tests of sessions whose checkpoints the program holds: they outlive their workers and their daemons.
 
+use std::process::Command;
 use std::sync::Once;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::frames::own_process::run_this_test;
 use crate::frames::servers::*;
 use crate::outlived::{begun, lost};
 use crate::replaced::Sum;
@@ -12,6 +14,10 @@ use crate::replaced::Sum;
 const SETTINGS: &str = "resume = \"2s\"\nrestart = \"15s\"\n[[server]]\naddress = \"127.0.0.1:1\"\n\
     [survival]\nreexecute = true\ninterval = \"24h\"\nlog = \"16MiB\"\nhold = \"client\"\nheld = \"24MiB\"\n";
 const MIB: usize = 1 << 20;
+/// Set in the program whose checkpoint does not fit.
+const OVERFULL: &str = "CAUSEWAY_TEST_OVERFULL";
+/// What the library says when the protection ends.
+const END: &str = "are not executed again if the node's process of the session dies";
 
 /// The tests share the process's settings, so they take turns.
 fn turn() -> MutexGuard<'static, ()> {
@@ -92,6 +98,23 @@ fn a_worker_that_dies_is_replaced_from_the_programs_checkpoint() {
 fn a_checkpoint_that_does_not_fit_ends_the_protection_once_and_the_program_goes_on() {
     own_process!();
     let _turn = turn();
+    if std::env::var_os(OVERFULL).is_none() {
+        let mut program = Command::new(std::env::current_exe().expect("a path"));
+        let ended = run_this_test(&mut program)
+            .env(OVERFULL, "1")
+            .env("CAUSEWAY_LOG", "warn")
+            .output()
+            .expect("the program runs");
+        let log = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{}: {log}", ended.status);
+        let lines = log.lines().filter(|line| line.contains(END));
+        let told: Vec<_> = lines.collect();
+        assert!(
+            told.len() == 1 && told[0].contains("`held` in servers.toml"),
+            "{log}"
+        );
+        return;
+    }
     let daemon = Daemon::start("devices = 1");
     let sum = begun(&daemon);
     // More than the program has room for.

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use causeway::config::{Carrier, Hold};
 use causeway::transport::{HostRegion, Node, Session};
@@ -449,12 +450,11 @@ fn a_checkpoint_of_the_client_counts_when_all_of_its_bytes_have_come() {
         send_checkpoint(&mut lane, &bytes, 0, bytes.len() - 1);
         // The client goes on meanwhile.
         session.send_now(&command(5)).unwrap();
-        assert_eq!(number(&worker.receive().commands[0]), 5);
+        assert_eq!(receive_commands(&mut worker, 1), [command(5)]);
         let mut worker = next_worker(&fake, worker, 2);
         assert_eq!(receive_commands(&mut worker, 3), commands());
         worker.send(completed(LAUNCH, 0));
-        let next = worker.receive().commands;
-        assert_eq!(next.iter().map(number).collect::<Vec<_>>(), [5]);
+        assert_eq!(receive_commands(&mut worker, 1), [command(5)]);
 
         // ---- all bytes come, and then the worker dies
         let holder = copy_checkpoint(&mut worker, 4, bytes.len());
@@ -462,7 +462,7 @@ fn a_checkpoint_of_the_client_counts_when_all_of_its_bytes_have_come() {
         let mut lane = fake.lane();
         send_checkpoint(&mut lane, &bytes, 0, bytes.len());
         session.send_now(&command(6)).unwrap();
-        assert_eq!(number(&worker.receive().commands[0]), 6);
+        assert_eq!(receive_commands(&mut worker, 1), [command(6)]);
         // Each chunk is worth an acknowledgement.
         let on_the_wire = (bytes.len() + 2 * HEADER) as u64;
         while header_of(&mut lane).offset < on_the_wire {}
@@ -493,7 +493,7 @@ fn a_checkpoint_of_the_client_counts_when_all_of_its_bytes_have_come() {
             (record.recorded(), record.commands.len()),
             (Recorded::Last, 2)
         );
-        let next = worker.receive();
+        let next = receive_until(&mut worker, |of| !of.commands.is_empty());
         assert_eq!(next.first, 5);
         assert_eq!(next.commands.iter().map(number).collect::<Vec<_>>(), [6]);
         assert!(session.is_lost().is_none());
@@ -524,17 +524,30 @@ fn commands_wait_while_the_log_is_full_and_a_checkpoint_comes() {
     let holder = copy_checkpoint(&mut worker, 203, bytes.len());
     assert_eq!(holder, Holder::Client);
     let mut lane = fake.lane();
-    for event in 300..700 {
+    for event in 300..600 {
         session.send_now(&command(event)).unwrap();
     }
-    receive_commands(&mut worker, 400);
+    receive_commands(&mut worker, 300);
     // The client sees how full its log is.
     worker.send(EventBatch {
-        applied: 603,
-        ..completed(LAUNCH + 1, 0)
+        applied: 503,
+        ..EventBatch::default()
     });
+    // The client has handled the batch before this.
+    worker.send(completed(LAUNCH + 1, 0));
     wait_for(|| upper.heard().completions.len() == 2);
     session.send_now(&command(1000)).unwrap();
+    // A command that had left would be before the client's answer.
+    worker.send(EventBatch {
+        parking: Parking::Stand.into(),
+        ..EventBatch::default()
+    });
+    let stands = receive_until(&mut worker, |of| of.stands || !of.commands.is_empty());
+    assert_eq!((stands.stands, stands.commands), (true, Vec::new()));
+    worker.send(EventBatch {
+        parking: Parking::GoOn.into(),
+        ..EventBatch::default()
+    });
     send_checkpoint(&mut lane, &bytes, 0, bytes.len());
     worker.send(completed(CHECKPOINT.0, 0));
     // The protection has not ended, and the command leaves now.
@@ -547,7 +560,7 @@ fn commands_wait_while_the_log_is_full_and_a_checkpoint_comes() {
     let restores = worker.receive().restores.expect("the client's checkpoint");
     assert_eq!(restores.applied, 203);
     receive_until(&mut worker, |of| of.recorded() == Recorded::Last);
-    assert_eq!(number(&worker.receive().commands[0]), 300);
+    assert_eq!(receive_commands(&mut worker, 1)[0], command(300));
     assert!(session.is_lost().is_none());
 }
 
@@ -569,7 +582,7 @@ fn the_node_holds_a_checkpoint_while_nothing_is_known_of_the_link() {
         ..EventBatch::default()
     });
     session.send_now(&command(5)).unwrap();
-    assert_eq!(number(&worker.receive().commands[0]), 5);
+    assert_eq!(receive_commands(&mut worker, 1), [command(5)]);
     fake.set_position(3 | WANTS_RECORD | REEXECUTES);
     fake.set_incarnation(2);
     worker.die();
@@ -580,6 +593,85 @@ fn the_node_holds_a_checkpoint_while_nothing_is_known_of_the_link() {
         (Recorded::Last, 2)
     );
     assert_eq!(record.restores, None);
-    assert_eq!(number(&worker.receive().commands[0]), 5);
+    assert_eq!(receive_commands(&mut worker, 1), [command(5)]);
     assert!(session.is_lost().is_none());
+}
+
+/// Reads into the program's memory until the client has measured the link. Returns the lane, and how many bytes the client has
+/// received over it.
+fn measure(bulk: &mut Bulk) -> (TcpStream, u64) {
+    let bytes = pattern(32 * BULK_CHUNK);
+    let mut memory = vec![0; bytes.len()];
+    let region = Region::linear(0, bytes.len() as u64).unwrap();
+    let mut opened = None;
+    let mut on_the_wire = 0;
+    for event in EVENT.0.. {
+        // SAFETY: the memory stays until the end of the read.
+        let target = unsafe { HostRegion::new(memory.as_mut_ptr(), region) };
+        bulk.session.download(EventId(event), target).unwrap();
+        let lane = opened.get_or_insert_with(|| bulk.fake.lane());
+        for at in (0..bytes.len()).step_by(BULK_CHUNK) {
+            let header = Header {
+                kind: bulk::Kind::Data,
+                transfer: EventId(event),
+                offset: at as u64,
+                length: BULK_CHUNK as u32,
+            };
+            lane.write_all(&header.encode()).unwrap();
+            lane.write_all(&bytes[at..at + BULK_CHUNK]).unwrap();
+            on_the_wire += (HEADER + BULK_CHUNK) as u64;
+        }
+        bulk.worker.send(completed(event, 0));
+        assert_eq!(bulk.upper.completion(event).status, 0);
+        if bulk._node.gauge().bandwidth() > 0 {
+            break;
+        }
+    }
+    (opened.expect("a lane"), on_the_wire)
+}
+
+#[test]
+fn a_fast_link_carries_checkpoints_to_the_client_and_the_node_holds_what_does_not_fit_there() {
+    let faults = Faults {
+        bulk_connections: 1,
+        hold: Hold::Auto,
+        held: 64 << 20,
+        // A tenth of this is enough for any link.
+        interval: Some(Duration::from_secs(24 * 3600)),
+        ..survives()
+    };
+    let held = faults.held as usize;
+    let mut bulk = Bulk::new(faults);
+    let (mut lane, before) = measure(&mut bulk);
+    for kind in commands() {
+        bulk.session.send_now(&kind).unwrap();
+    }
+    receive_commands(&mut bulk.worker, 3);
+    let worker = &mut bulk.worker;
+    // ---- one that fits
+    let bytes = pattern(BULK_CHUNK);
+    assert_eq!(copy_checkpoint(worker, 3, bytes.len()), Holder::Client);
+    send_checkpoint(&mut lane, &bytes, 0, bytes.len());
+    // Each chunk is worth an acknowledgement.
+    let on_the_wire = before + (HEADER + bytes.len()) as u64;
+    while header_of(&mut lane).offset < on_the_wire {}
+    worker.send(completed(CHECKPOINT.0, 0));
+    bulk.session.send_now(&command(5)).unwrap();
+    assert_eq!(receive_commands(worker, 1), [command(5)]);
+    // ---- one that does not
+    assert_eq!(copy_checkpoint(worker, 4, held), Holder::Node);
+    worker.send(EventBatch {
+        parking: Parking::Checkpoint.into(),
+        ..EventBatch::default()
+    });
+    bulk.session.send_now(&command(6)).unwrap();
+    assert_eq!(receive_commands(worker, 1), [command(6)]);
+    bulk.fake.set_position(4 | WANTS_RECORD | REEXECUTES);
+    bulk.fake.set_incarnation(2);
+    bulk.worker.die();
+    let mut worker = bulk.fake.worker();
+    let record = worker.receive();
+    assert_eq!((record.recorded(), record.restores), (Recorded::Last, None));
+    assert_eq!(receive_commands(&mut worker, 1), [command(6)]);
+    assert!(bulk.session.is_lost().is_none());
 }

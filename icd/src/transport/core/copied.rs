@@ -14,6 +14,7 @@ use causeway_proto::command::Holder;
 
 use super::Core;
 use super::reexecution::Reexecution;
+use crate::config::Hold;
 use crate::transport::checkpoints::client_holds;
 use crate::transport::held::HeldCheckpoint;
 use crate::transport::outbox::Marked;
@@ -26,7 +27,7 @@ pub(super) struct Pending {
 
 impl Core {
     /// Decides who holds a checkpoint of `bytes` bytes that the worker has copied. If the program does, the session goes on
-    /// while they come.
+    /// while they come. If the node does, the session stands until the node has it.
     ///
     /// # Errors
     /// The worker cannot have copied it.
@@ -36,13 +37,13 @@ impl Core {
         }
         let holder = match self.again() {
             None => Holder::Nobody,
-            Some(again) if self.node_holds(again, bytes) => {
-                self.outbox.say_holder(Holder::Node);
-                return Ok(());
-            }
+            Some(again) if self.node_holds(again, bytes) => Holder::Node,
             Some(again) => self.take_checkpoint(again, bytes)?,
         };
         self.outbox.say_holder(holder);
+        if holder == Holder::Node {
+            return Ok(());
+        }
         self.bulk.expect_end(false);
         self.outbox.go_on();
         Ok(())
@@ -51,13 +52,17 @@ impl Core {
     fn node_holds(&self, again: &Reexecution, bytes: u64) -> bool {
         let mut checkpoints = *again.checkpoints.lock();
         checkpoints.stood(again.opened.elapsed());
-        let rate = checkpoints.rate().or_else(|| self.bulk.measured_rate());
+        let rate = checkpoints.rate(self.bulk.measured_rate());
         !client_holds(again.hold, bytes, rate, checkpoints.interval())
     }
 
     fn take_checkpoint(&self, again: &Reexecution, bytes: u64) -> Result<Holder, String> {
         let contents = match HeldCheckpoint::new(bytes, again.held) {
             Ok(contents) => contents,
+            Err(error) if again.hold == Hold::Auto => {
+                tracing::debug!(%error, "the node holds a checkpoint");
+                return Ok(Holder::Node);
+            }
             Err(error) => {
                 self.end_protection(&error.to_string());
                 return Ok(Holder::Nobody);
@@ -83,7 +88,7 @@ impl Core {
     /// Handles that all bytes of a checkpoint have come, or that the worker cannot send them. The caller holds no lock.
     pub(super) fn checkpoint_has_come(&self, again: &Reexecution, status: i32) {
         if status != 0 {
-            self.abandon_checkpoint();
+            drop(self.abandon_checkpoint());
             again.checkpoints.lock().refused();
             return;
         }
@@ -92,37 +97,60 @@ impl Core {
             return;
         };
         if self.again().is_none() {
+            drop(pending);
             return;
         }
         let bytes = contents.length();
-        self.outbox.cut_at(marked, contents);
+        let before = self.outbox.cut_at(marked, contents);
         again.sent.lock().cut_at_mark();
-        again.free();
         again.given.lock().cut_at_mark();
         again.checkpoints.lock().made(again.opened.elapsed());
         drop(pending);
-        self.outbox.hold_back(false);
+        self.hold_back(false);
         self.flusher.wake();
+        again.free();
+        drop(before);
+        // The protection may have ended meanwhile. Its end, or this, finds what the other has done.
+        if self.again().is_none() {
+            self.outbox.lets_go();
+        }
         tracing::debug!(bytes, "the program holds a checkpoint");
     }
 
-    /// Forgets a checkpoint whose bytes come, because its worker is gone. The checkpoint before counts.
-    pub(super) fn abandon_checkpoint(&self) {
-        let Some(again) = &self.reexecution else {
-            return;
-        };
+    /// Forgets a checkpoint whose bytes come, because its worker is gone. The checkpoint before counts. What is returned is
+    /// much memory, so the caller drops it without locks.
+    #[must_use]
+    pub(super) fn abandon_checkpoint(&self) -> Option<Pending> {
+        let again = self.reexecution.as_ref()?;
         let mut pending = again.pending.lock();
-        let Some(abandoned) = pending.take() else {
-            return;
-        };
+        let abandoned = pending.take()?;
         self.bulk.forget_fetch(CHECKPOINT);
         again.sent.lock().forget_mark();
         again.given.lock().forget_mark();
         again.checkpoints.lock().begin_again();
         self.outbox.forget_holder();
         drop(pending);
-        self.outbox.hold_back(false);
-        // Much memory, which is freed without the lock.
-        drop(abandoned);
+        self.hold_back(false);
+        Some(abandoned)
+    }
+
+    /// Lets no command leave while a checkpoint comes and the log is full, or lets commands leave again. Says so once for
+    /// each change.
+    pub(super) fn hold_back(&self, holds: bool) {
+        if !self.outbox.hold_back(holds) {
+            return;
+        }
+        let address = self.address.as_str();
+        match holds {
+            true => tracing::warn!(
+                address,
+                "the log of the program's commands is full (`log` in servers.toml); they wait until a checkpoint has come \
+                 from the node"
+            ),
+            false => tracing::info!(
+                address,
+                "the program's commands wait for no checkpoint any more"
+            ),
+        }
     }
 }

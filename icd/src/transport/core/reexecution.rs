@@ -172,7 +172,7 @@ impl Core {
             return;
         }
         self.outbox.lets_go();
-        self.outbox.hold_back(false);
+        self.hold_back(false);
         // Nobody would send the rest again. `go_on_again` looks, too: one of both sees what the other has done, because
         // both lock the kept batches.
         if self.outbox.replays() {
@@ -204,11 +204,11 @@ impl Core {
         }
         if checkpoints.comes() {
             // Under the lock, so that the checkpoint has not come meanwhile.
-            self.outbox.hold_back(bytes > again.limit);
+            self.hold_back(bytes > again.limit);
             drop(checkpoints);
             // As above, for the end of the protection.
             if self.again().is_none() {
-                self.outbox.hold_back(false);
+                self.hold_back(false);
             }
             return;
         }
@@ -419,9 +419,11 @@ impl Core {
         self.stop_handling(resume);
         resume.acknowledging.lock().window.begin_behind(told);
         self.replace_heartbeat(resume, heartbeat, told);
+        // Declared before the writer, so that its memory is freed without that lock.
+        let _abandoned;
         // The outbox is closed, so after the last writer nobody writes before it is opened again.
         let writer = self.outbox.writer();
-        self.abandon_checkpoint();
+        _abandoned = self.abandon_checkpoint();
         self.begin_transfers_again(again);
         self.replace_commands(resume, commands, generation)?;
         let mut away = resume.away.lock();

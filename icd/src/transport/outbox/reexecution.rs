@@ -227,9 +227,14 @@ impl Outbox {
     }
 
     /// Handles that the marked checkpoint is whole, and that the program holds its `contents`: forgets the commands before
-    /// it.
-    pub(in crate::transport) fn cut_at(&self, marked: Marked, contents: HeldCheckpoint) {
-        let Some(kept) = &self.kept else { return };
+    /// it. Returns the contents of the checkpoint before. They are much memory, so the caller drops them without locks.
+    #[must_use]
+    pub(in crate::transport) fn cut_at(
+        &self,
+        marked: Marked,
+        contents: HeldCheckpoint,
+    ) -> Option<Arc<HeldCheckpoint>> {
+        let kept = self.kept.as_ref()?;
         let Marked { number, record } = marked;
         let contents = Some(Arc::new(contents));
         kept.state.lock().cut_at(number);
@@ -239,9 +244,8 @@ impl Outbox {
             contents,
         };
         let before = std::mem::replace(&mut *kept.cut.lock(), cut);
-        // Much memory, which is freed without the lock.
-        drop(before);
         self.forget_holder();
+        before.contents
     }
 
     /// Whether the program holds the contents of the last checkpoint.
@@ -273,15 +277,16 @@ impl Outbox {
         }
     }
 
-    /// Lets no batch leave while a checkpoint comes, or lets batches leave again.
-    pub(in crate::transport) fn hold_back(&self, holds: bool) {
-        let Some(kept) = &self.kept else { return };
-        if kept.holds_back.load(Ordering::Acquire) == holds {
-            return;
-        }
+    /// Lets no batch leave while a checkpoint comes, or lets batches leave again. Returns whether that changes anything.
+    #[must_use]
+    pub(in crate::transport) fn hold_back(&self, holds: bool) -> bool {
+        let kept = self.kept.as_ref();
+        let kept = kept.filter(|kept| kept.holds_back.load(Ordering::Acquire) != holds);
+        let Some(kept) = kept else { return false };
         let _state = kept.state.lock();
-        kept.holds_back.store(holds, Ordering::Release);
+        let before = kept.holds_back.swap(holds, Ordering::AcqRel);
         kept.changed.notify_all();
+        before != holds
     }
 
     /// Whether no batch leaves until a checkpoint has come.

@@ -197,3 +197,19 @@ fn what_is_closed_while_a_writer_looks_leaves_before_what_is_newer() {
         assert_eq!(firsts, appended, "turns {turns:#b}");
     }
 }
+
+#[test]
+fn no_batch_leaves_while_they_are_held_back_and_each_change_is_told_once() {
+    let outbox = Outbox::new(true);
+    outbox.append(&command(1), true, true).unwrap();
+    assert_eq!(
+        [true, true].map(|holds| outbox.hold_back(holds)),
+        [true, false]
+    );
+    assert_eq!(take(&outbox), None);
+    assert_eq!(
+        [false, false].map(|holds| outbox.hold_back(holds)),
+        [true, false]
+    );
+    assert_eq!(take(&outbox).unwrap().commands.len(), 1);
+}

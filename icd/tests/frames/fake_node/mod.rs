@@ -79,6 +79,10 @@ pub struct Faults {
     pub reexecutes: bool,
     /// Who holds checkpoints, by the client's settings.
     pub hold: Hold,
+    /// Bytes of the client's memory for checkpoints.
+    pub held: u64,
+    /// Time from one checkpoint to the next.
+    pub interval: Option<Duration>,
     /// Bytes of the client's log.
     pub log: u64,
 }
@@ -104,6 +108,8 @@ impl Default for Faults {
             away: Vec::new(),
             reexecutes: false,
             hold: Hold::Node,
+            held: 1 << 30,
+            interval: None,
             log: 1 << 30,
         }
     }
@@ -222,6 +228,8 @@ impl FakeNode {
         let mut settings = ServerSettings::at(self.address.to_string().parse().unwrap());
         settings.survival.reexecute = self.shared.faults.reexecutes;
         settings.survival.hold = self.shared.faults.hold;
+        settings.survival.held = self.shared.faults.held;
+        settings.survival.interval = self.shared.faults.interval;
         settings.survival.log = self.shared.faults.log;
         settings
     }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 
 use causeway_proto::command::ClientCheckpoint;
+use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
 use rustix::fs::MemfdFlags;
 
 use crate::worker::session::violation::Violation;
@@ -24,6 +25,12 @@ impl Arriving {
     /// Begins with what the client announces. The node allows `most` bytes.
     pub(super) fn begin(announced: &ClientCheckpoint, most: u64) -> Result<Arriving, Violation> {
         let ClientCheckpoint { applied, bytes } = *announced;
+        // Positions in connections have this number beside the flags.
+        if applied & (WANTS_RECORD | REEXECUTES) != 0 {
+            return Err(Violation::Malformed(
+                "the client sent a checkpoint of more commands than a session can have",
+            ));
+        }
         if bytes > most {
             return Err(Violation::NotRestored(format!(
                 "the program's checkpoint has {bytes} bytes, and may have {most} (`held` and `held_per_user` below \
@@ -94,5 +101,17 @@ mod tests {
         assert!(matches!(more, Err(Violation::Malformed(_))));
         let arriving = Arriving::begin(&announced(2), 5).unwrap();
         assert!(matches!(arriving.end(), Err(Violation::Malformed(_))));
+    }
+
+    #[test]
+    fn a_checkpoint_covers_no_more_commands_than_a_position_can_say() {
+        let covering = |applied| ClientCheckpoint { applied, bytes: 0 };
+        for applied in [u64::MAX, u64::MAX - 1, WANTS_RECORD, REEXECUTES] {
+            let refused = Arriving::begin(&covering(applied), 5).err();
+            assert!(matches!(refused, Some(Violation::Malformed(_))));
+        }
+        let most = REEXECUTES - 1;
+        let (_, applied) = Arriving::begin(&covering(most), 5).unwrap().end().unwrap();
+        assert_eq!(applied, most);
     }
 }

@@ -11,7 +11,8 @@
 //! number, as a state does.
 //!
 //! XXH3 with 128 bits, little-endian, follows each state and each piece. It finds a file that was truncated or damaged.
-//! Nobody else can write the files, so a checksum is enough.
+//! The session's process writes the files, or its client sends them ([`super::arriving`]). Either can harm their own session
+//! only, so a checksum is enough.
 //!
 //! Invariant: a session goes on only if all digests are right.
 #![forbid(unsafe_code)]
