@@ -109,7 +109,7 @@ pub struct Timeline {
     groups: Groups,
     open: FxHashMap<u64, Open>,
     calls: FxHashMap<u32, InCall>,
-    batches: FxHashMap<u32, VecDeque<Batch>>,
+    wires: FxHashMap<u32, Wire>,
 }
 
 /// A command that has not ended.
@@ -123,6 +123,17 @@ struct Open {
     before: Vec<u64>,
     behind: Vec<u64>,
     moved: Option<Moved>,
+}
+
+/// The batches of a session on their way to a node.
+#[derive(Debug, Default)]
+struct Wire {
+    /// Those that are not applied, as far as this is known.
+    written: VecDeque<Batch>,
+    /// The last command of the batches that were reported.
+    last: u64,
+    /// The last command that the node has applied, and when it said so.
+    applied: (u64, Moment),
 }
 
 /// What a thread has done in a call that has not ended.
@@ -141,7 +152,7 @@ impl Timeline {
             groups: Groups::new(process),
             open: FxHashMap::default(),
             calls: FxHashMap::default(),
-            batches: FxHashMap::default(),
+            wires: FxHashMap::default(),
         }
     }
 
@@ -168,14 +179,7 @@ impl Timeline {
             Record::Wait { thread, span } => {
                 self.calls.entry(thread).or_default().waits.push(span);
             }
-            Record::Batch(batch) => {
-                let written = self.batches.entry(batch.node).or_default();
-                // A session begins to count anew. Those of the one before are not applied any more.
-                if written.back().is_some_and(|last| batch.first <= last.last) {
-                    written.clear();
-                }
-                written.push_back(batch);
-            }
+            Record::Batch(batch) => self.written(batch, drawn),
             Record::Applied { node, number, at } => self.applied(node, number, at, drawn),
             Record::Moved(moved) => self.moved(moved, drawn),
             Record::Build { node, name, span } => {
@@ -188,7 +192,7 @@ impl Timeline {
     /// that will not be drawn for this reason.
     pub fn lose(&mut self) -> u64 {
         self.calls.clear();
-        self.batches.clear();
+        self.wires.clear();
         let lost = self.open.len() as u64;
         self.open.clear();
         lost
@@ -329,13 +333,30 @@ impl Timeline {
         slice
     }
 
+    fn written(&mut self, batch: Batch, drawn: &mut Vec<Slice>) {
+        let wire = self.wires.entry(batch.node).or_default();
+        // A session begins to count anew. The batches of the one before are not applied any more.
+        if batch.first <= wire.last {
+            *wire = Wire::default();
+        }
+        wire.last = batch.last;
+        let (number, at) = wire.applied;
+        if batch.last <= number {
+            // The node's report was faster than that of the thread that wrote the batch.
+            drawn.push(self.batch(batch, at));
+        } else {
+            wire.written.push_back(batch);
+        }
+    }
+
     fn applied(&mut self, node: u32, number: u64, at: Moment, drawn: &mut Vec<Slice>) {
-        let Some(batches) = self.batches.get_mut(&node) else {
-            return;
-        };
+        let wire = self.wires.entry(node).or_default();
+        if number > wire.applied.0 {
+            wire.applied = (number, at);
+        }
         let is_applied = |batch: &&Batch| batch.last <= number;
-        let applied = batches.iter().take_while(is_applied).count();
-        let applied: Vec<Batch> = batches.drain(..applied).collect();
+        let applied = wire.written.iter().take_while(is_applied).count();
+        let applied: Vec<Batch> = wire.written.drain(..applied).collect();
         for batch in applied {
             drawn.push(self.batch(batch, at));
         }

@@ -167,22 +167,26 @@ fn waits_are_inside_of_their_call() {
     assert_eq!(inner.category, Category::Wait);
 }
 
-#[test]
-fn a_batch_lasts_until_it_is_applied() {
-    let batch = |first, last, begin| {
-        Record::Batch(Batch {
-            node: 0,
-            first,
-            last,
-            bytes: 100,
-            span: [begin, begin + 1],
-        })
-    };
-    let applied = |number, at| Record::Applied {
+fn batch(first: u64, last: u64, begin: u64) -> Record {
+    Record::Batch(Batch {
+        node: 0,
+        first,
+        last,
+        bytes: 100,
+        span: [begin, begin + 1],
+    })
+}
+
+fn applied(number: u64, at: u64) -> Record {
+    Record::Applied {
         node: 0,
         number,
         at,
-    };
+    }
+}
+
+#[test]
+fn a_batch_lasts_until_it_is_applied() {
     let (_, slices) = drawn([
         batch(1, 3, 10),
         batch(4, 9, 20),
@@ -193,6 +197,20 @@ fn a_batch_lasts_until_it_is_applied() {
     assert_eq!(spans, [(10, Some(30)), (20, Some(40))]);
     assert_eq!(value(&slices[1], "commands"), Some(6));
     assert_ne!(slices[0].track, slices[1].track);
+}
+
+#[test]
+fn a_batch_that_is_reported_after_its_end_is_drawn() {
+    let (_, slices) = drawn([
+        batch(1, 3, 10),
+        applied(9, 30),
+        batch(4, 9, 20),
+        // The next session counts anew.
+        batch(1, 2, 50),
+        applied(2, 60),
+    ]);
+    let spans: Vec<_> = slices.iter().map(|of| (of.begin, of.end)).collect();
+    assert_eq!(spans, [(10, Some(30)), (20, Some(30)), (50, Some(60))]);
 }
 
 #[test]
