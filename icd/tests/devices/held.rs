@@ -1,11 +1,10 @@
 //! Tests of sessions whose checkpoints the program holds: they outlive their workers and their daemons.
 
 use std::process::Command;
-use std::sync::Once;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
-use crate::frames::own_process::run_this_test;
+use crate::frames::own_process::{run_this_test, turn_with};
 use crate::frames::servers::*;
 use crate::outlived::{begun, lost};
 use crate::replaced::Sum;
@@ -21,20 +20,7 @@ const END: &str = "are not executed again if the node's process of the session d
 
 /// The tests share the process's settings, so they take turns.
 fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    static CONFIGURED: Once = Once::new();
-    let turn = TURN.lock();
-    CONFIGURED.call_once(|| {
-        let folder = env!("CARGO_TARGET_TMPDIR");
-        let file = format!("{folder}/held-{}.toml", std::process::id());
-        std::fs::write(&file, SETTINGS).expect("written");
-        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
-        unsafe {
-            std::env::remove_var("CAUSEWAY_SERVERS");
-            std::env::set_var("CAUSEWAY_CONFIG", file);
-        }
-    });
-    turn
+    turn_with(|| SETTINGS.to_owned())
 }
 
 /// Writes more than the log has room for, so that checkpoints are made.

@@ -1,12 +1,12 @@
 //! Tests of sessions whose daemon is killed, and which are opened again at its next start.
 
 use std::ptr::{null, null_mut};
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use causeway_cutter::{Forwarder, Target};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
+use crate::frames::own_process::turn_with;
 use crate::frames::servers::*;
 use crate::replaced::{Sum, within};
 
@@ -16,20 +16,7 @@ const SETTINGS: &str = "resume = \"2s\"\nrestart = \"15s\"\n[[server]]\naddress 
 
 /// The tests share the process's settings, so they take turns.
 fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    static CONFIGURED: Once = Once::new();
-    let turn = TURN.lock();
-    CONFIGURED.call_once(|| {
-        let folder = env!("CARGO_TARGET_TMPDIR");
-        let file = format!("{folder}/outlived-{}.toml", std::process::id());
-        std::fs::write(&file, SETTINGS).expect("written");
-        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
-        unsafe {
-            std::env::remove_var("CAUSEWAY_SERVERS");
-            std::env::set_var("CAUSEWAY_CONFIG", file);
-        }
-    });
-    turn
+    turn_with(|| SETTINGS.to_owned())
 }
 
 /// A sum whose session has no checkpoint yet, on the only device of a daemon.

@@ -2,12 +2,13 @@
 //! again, and what a checkpoint may cost.
 
 use std::ptr::{null, null_mut};
-use std::sync::{Once, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use causeway_cutter::{Forwarder, Target};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
+use crate::frames::own_process::turn_with;
 use crate::frames::programs::*;
 use crate::frames::servers::*;
 
@@ -21,22 +22,10 @@ const SOURCE: &str = "
 
 /// The tests share the process's settings, so they take turns.
 fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    static CONFIGURED: Once = Once::new();
-    let turn = TURN.lock();
-    CONFIGURED.call_once(|| {
-        let folder = env!("CARGO_TARGET_TMPDIR");
-        let file = format!("{folder}/replaced-{}.toml", std::process::id());
-        // Nothing listens there, but without a server there is no platform.
-        let text = "[[server]]\naddress = \"127.0.0.1:1\"\n[survival]\nreexecute = true\nlog = \"16MiB\"\n";
-        std::fs::write(&file, text).expect("written");
-        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
-        unsafe {
-            std::env::remove_var("CAUSEWAY_SERVERS");
-            std::env::set_var("CAUSEWAY_CONFIG", file);
-        }
-    });
-    turn
+    // Nothing listens there, but without a server there is no platform.
+    let text =
+        "[[server]]\naddress = \"127.0.0.1:1\"\n[survival]\nreexecute = true\nlog = \"16MiB\"\n";
+    turn_with(|| text.to_owned())
 }
 
 /// How often the session on a server was resumed.

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 /// Names the module of such a process.
 const MODULE: &str = "CAUSEWAY_TEST_MODULE";
@@ -149,4 +149,23 @@ pub fn run_this_test(command: &mut Command) -> &mut Command {
     command
         .args(["--exact", &this_test(), "--nocapture"])
         .env_remove(PASSED)
+}
+
+/// Gives a test its turn among those of its module, which share the process's settings. The first one configures the library
+/// with the text of `settings`, in place of `CAUSEWAY_SERVERS`.
+pub fn turn_with(settings: impl FnOnce() -> String) -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    static CONFIGURED: Once = Once::new();
+    let turn = TURN.lock();
+    CONFIGURED.call_once(|| {
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        let file = format!("{folder}/settings-{}.toml", std::process::id());
+        std::fs::write(&file, settings()).expect("written");
+        // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
+        unsafe {
+            std::env::remove_var("CAUSEWAY_SERVERS");
+            std::env::set_var("CAUSEWAY_CONFIG", file);
+        }
+    });
+    turn
 }

@@ -1,11 +1,10 @@
 //! Tests that a program goes on when the process of its session is killed, though the log has no room for all of its
 //! commands: checkpoints cover the older ones.
 
-use std::sync::Once;
-
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use crate::frames::opencl::*;
+use crate::frames::own_process::turn_with;
 use crate::frames::programs::*;
 
 const SIZE: usize = 5 << 18;
@@ -15,30 +14,15 @@ const SOURCE: &str = "
 
 /// The tests share the process's session, so they take turns.
 fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    static CONFIGURED: Once = Once::new();
-    let turn = TURN.lock();
-    CONFIGURED.call_once(configure_log);
-    turn
+    turn_with(settings)
 }
 
-fn configure_log() {
+fn settings() -> String {
     let address = daemon();
     let carrier = std::env::var("CAUSEWAY_TEST_CARRIER").unwrap_or_else(|_| "direct".to_owned());
-    let file = format!(
-        "{}/log-{}.toml",
-        env!("CARGO_TARGET_TMPDIR"),
-        std::process::id()
-    );
-    let text = format!(
+    format!(
         "[[server]]\naddress = \"{address}\"\ncarrier = \"{carrier}\"\n[survival]\nreexecute = true\nlog = \"16MiB\"\n"
-    );
-    std::fs::write(&file, text).expect("written");
-    // SAFETY: the library has not been asked anything yet, so nobody reads the environment.
-    unsafe {
-        std::env::remove_var("CAUSEWAY_SERVERS");
-        std::env::set_var("CAUSEWAY_CONFIG", file);
-    }
+    )
 }
 
 fn numbers(bytes: &[u8]) -> Vec<i32> {
