@@ -47,6 +47,9 @@ impl RoundTrip {
 ///
 /// The first fifth of the time does not count. There, TCP finds out how fast it may send, and buffers on the way fill. With
 /// a long round trip, TCP needs ten of them, but half of the time counts always.
+///
+/// Bytes behind a lost segment reach the reader late and all at once, some of them from before the time that counts. So
+/// the fastest and the slowest quarter of that time do not count either.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meter {
     each: Duration,
@@ -57,6 +60,10 @@ pub struct Meter {
 
 /// Round trips until TCP has found out how fast it may send.
 const START: u32 = 10;
+/// Parts of the time that counts, which are compared with each other.
+const PARTS: usize = 8;
+/// With fewer bytes, all parts count: a part would have less than eight TLS records, too few for a comparison.
+const COMPARABLE: u128 = (PARTS * 8 * (16 << 10)) as u128;
 
 impl Meter {
     /// A meter for a stream of this duration, over a link with this round trip.
@@ -99,9 +106,47 @@ impl Meter {
     #[must_use]
     pub fn rate(&self) -> u64 {
         let counted = &self.slots[self.begin..];
-        let bytes: u128 = counted.iter().map(|bytes| u128::from(*bytes)).sum();
-        let ns = SLOT.as_nanos() * counted.len() as u128;
-        u64::try_from(bytes * 1_000_000_000 / ns).unwrap_or(u64::MAX)
+        let parts = PARTS.min(counted.len());
+        let mut parts: Vec<Part> = (0..parts)
+            .map(|part| {
+                let begin = part * counted.len() / parts;
+                Part::of(&counted[begin..(part + 1) * counted.len() / parts])
+            })
+            .collect();
+        if Part::sum(&parts).bytes >= COMPARABLE {
+            parts.sort_unstable_by_key(Part::rate);
+            let quarter = parts.len() / 4;
+            parts = parts[quarter..parts.len() - quarter].to_vec();
+        }
+        u64::try_from(Part::sum(&parts).rate()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A part of a stream.
+#[derive(Clone, Copy)]
+struct Part {
+    bytes: u128,
+    slots: u128,
+}
+
+impl Part {
+    fn of(slots: &[u64]) -> Part {
+        Part {
+            bytes: slots.iter().map(|bytes| u128::from(*bytes)).sum(),
+            slots: slots.len() as u128,
+        }
+    }
+
+    fn sum(parts: &[Part]) -> Part {
+        Part {
+            bytes: parts.iter().map(|part| part.bytes).sum(),
+            slots: parts.iter().map(|part| part.slots).sum(),
+        }
+    }
+
+    /// Bytes per second. A meter has a slot at least, and so has each part.
+    fn rate(&self) -> u128 {
+        self.bytes * 1_000_000_000 / (self.slots * SLOT.as_nanos())
     }
 }
 
@@ -161,6 +206,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn bytes_that_waited_behind_a_lost_segment_do_not_count() {
+        let mut meter = Meter::new(1000 * MS, MS);
+        for slot in 0..100 {
+            meter.add(slot * 10 * MS, 120_000);
+        }
+        assert_eq!(meter.rate(), 12_000_000);
+        // What came before the time that counts is read in it, and what comes at its end is read later.
+        meter.add(250 * MS, 1_200_000);
+        assert_eq!(meter.rate(), 12_000_000);
+        meter.slots[90..].fill(0);
+        assert_eq!(meter.rate(), 12_000_000);
+    }
+
+    #[test]
+    fn all_parts_of_a_slow_stream_count() {
+        let mut meter = Meter::new(1000 * MS, MS);
+        // A TLS record every 200 ms.
+        for slot in (20..100).step_by(20) {
+            meter.add(slot * 10 * MS, 16 << 10);
+        }
+        assert_eq!(meter.rate(), 4 * (16 << 10) * 10 / 8);
+    }
+
     proptest! {
         #[test]
         fn order_does_not_matter_and_the_figures_bound_each_other(
@@ -184,8 +253,8 @@ mod tests {
                 meter.add(Duration::from_millis(*at), *bytes);
             }
             let sum: u128 = arrived.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
-            // The counted time is half of the whole at least.
-            let most = sum * 1000 / (each.as_millis() / 2).max(1);
+            // A quarter of the time counts at least.
+            let most = sum * 1000 / (each.as_millis() / 4).max(1);
             prop_assert!(u128::from(meter.rate()) <= most);
         }
     }
