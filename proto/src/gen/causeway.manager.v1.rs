@@ -419,6 +419,9 @@ pub struct RequestDevices {
     /// also report later changes of the lease
     #[prost(bool, tag = "9")]
     pub follow: bool,
+    /// the holder can execute its sessions again elsewhere: if the lease's only
+    #[prost(bool, tag = "10")]
+    pub replace: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -494,8 +497,12 @@ pub struct Granted {
 pub struct LeaseMove {
     #[prost(message, optional, tag = "1")]
     pub from: ::core::option::Option<NodeShare>,
+    /// may be the same node, whose daemon was started anew
     #[prost(message, optional, tag = "2")]
     pub to: ::core::option::Option<NodeShare>,
+    /// the node was lost with its sessions: the holder executes them again
+    #[prost(bool, tag = "3")]
+    pub replaced: bool,
 }
 /// A lease's part of one node.
 #[allow(clippy::all)]
