@@ -129,6 +129,7 @@ fn what_clients_and_the_manager_say() {
         reserve: false,
         lease_id: vec![9; 16].into(),
         follow: true,
+        replace: true,
     };
     assert_eq!(
         RequestDevices::decode(&request.encode_to_vec()[..]),
@@ -177,6 +178,7 @@ fn what_clients_and_the_manager_say() {
             moves: vec![LeaseMove {
                 from: Some(NodeShare::default()),
                 to: None,
+                replaced: true,
             }],
         }),
         progress::Step::Refused(Refused {
