@@ -45,6 +45,8 @@ pub struct Manager {
     pub(super) leases: BTreeMap<LeaseId, Standing>,
     /// Grants whose leases are being moved, with the grants that take over.
     pub(super) moves: BTreeMap<Epoch, Epoch>,
+    /// Grants without any node, for whose lost units equal ones are sought, until these times.
+    pub(super) sought: BTreeMap<Epoch, Time>,
     pub(super) queue: Queue<Waiting>,
     pub(super) ledger: Ledger,
     pub(super) alarms: Alarms,
@@ -140,6 +142,7 @@ impl Manager {
         }
         self.apply(event);
         if self.chance {
+            self.begin_replacements();
             self.begin_moves();
         }
         self.serve();

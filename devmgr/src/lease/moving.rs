@@ -21,15 +21,15 @@ use super::silence::Silence;
 use crate::inventory::{Chosen, NodeId, Unit};
 use crate::time::{Span, Time};
 
-/// Longest time of a move without a deadline of the administrator.
-const LONGEST: Span = Span::seconds(600);
+/// Longest time of a move without a deadline of the administrator, and of the search for equal units.
+pub(super) const LONGEST: Span = Span::seconds(600);
 /// Why a lease of several nodes stays: its nodes have one grant, and a new grant would end the sessions of the other nodes.
 const SEVERAL: &str = "it has devices of several nodes in one grant, which cannot move one by one";
 /// Why a lease waits.
-const NO_TARGET: &str = "no equal device is free at the same place of another node";
+pub(super) const NO_TARGET: &str = "no equal device is free at the same place of another node";
 
-/// The grant that moves, its units, and the node with the units that it moves to.
-type Target = (Epoch, Vec<Unit>, NodeId, Vec<Chosen>);
+/// The grant that moves, its units, and the units that it moves to.
+type Target = (Epoch, Vec<Unit>, Vec<Chosen>);
 
 /// What becomes of the leases of a node that they are to leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -117,31 +117,45 @@ impl Manager {
         };
         let old = self.grants.get(&from).filter(|of| of.is_live());
         let old = old.ok_or(Departure::Ended)?;
-        let mut there = old.parts.iter().filter(|of| of.state != PartState::Gone);
-        let (Some(part), None) = (there.next(), there.next()) else {
-            return Err(Departure::Stays(SEVERAL.to_owned()));
+        let there = old.parts.iter().filter(|of| of.state != PartState::Gone);
+        let part = match there.collect::<Vec<_>>()[..] {
+            [part] if part.node == id => part,
+            [_] => return Err(Departure::Ended),
+            // The node was lost, and the lease is to be replaced.
+            [] => return Err(Departure::Waits(NO_TARGET.to_owned())),
+            _ => return Err(Departure::Stays(SEVERAL.to_owned())),
         };
-        if part.node != id {
-            return Err(Departure::Ended);
-        }
         let units: Vec<_> = part.units.iter().map(|of| of.unit).collect();
-        let chosen = self.cluster.choose_equal(id, &units);
+        let classes = self.cluster.classes_of(id, &units);
+        let chosen = classes.and_then(|of| self.cluster.choose_equal(&of, Some(id)));
         let chosen = chosen.ok_or_else(|| Departure::Waits(NO_TARGET.to_owned()))?;
-        let Some(target) = chosen.first().map(|of| of.node) else {
-            return Err(Departure::Ended);
-        };
-        Ok((from, units, target, chosen))
+        Ok((from, units, chosen))
     }
 
     // Offers a lease's grant of a node to another node, and returns that.
     fn begin_move(&mut self, id: NodeId, lease: LeaseId) -> Result<NodeId, Departure> {
-        let (from, units, target, chosen) = self.choose_target(id, lease)?;
-        let old = self.grants.get(&from).ok_or(Departure::Ended)?;
+        let (from, units, chosen) = self.choose_target(id, lease)?;
+        let target = self.offer_instead(from, (id, units), chosen, false);
+        target.ok_or(Departure::Ended)
+    }
+
+    /// Offers units of a node that are to take over from a lease's grant, which has `left` so far. Returns the node.
+    pub(super) fn offer_instead(
+        &mut self,
+        from: Epoch,
+        left: (NodeId, Vec<Unit>),
+        chosen: Vec<Chosen>,
+        replaced: bool,
+    ) -> Option<NodeId> {
+        let target = chosen.first()?.node;
+        let old = self.grants.get(&from)?;
         let (demand, limit, ends) = (old.demand.clone(), old.limit, old.ends);
-        let (since, mut moved) = (old.since, old.moved.clone());
+        let lease = demand.lease;
+        let (since, replace, mut moved) = (old.since, old.replace.clone(), old.moved.clone());
         moved.push(UnitsMoved {
-            from: (id, units),
+            from: left,
             to: (target, chosen.iter().map(|of| of.unit).collect()),
+            replaced,
         });
         let epoch = self.next_epoch();
         for of in &chosen {
@@ -186,17 +200,24 @@ impl Manager {
             ends,
             since,
             moved,
+            replace,
             silence: Silence::default(),
         };
         self.act(Action::Grant(grant));
         self.grants.insert(epoch, holding);
         self.moves.insert(from, epoch);
         self.arm_grant(epoch);
-        Ok(target)
+        Some(target)
     }
 
     /// The new node serves its grant: asks the old one to move its sessions there.
     pub(super) fn move_ready(&mut self, epoch: Epoch) {
+        if let Some(Phase::Moving { from, .. }) = self.grants.get(&epoch).map(|of| of.phase)
+            && self.sought.contains_key(&from)
+        {
+            self.complete_move(from, epoch);
+            return;
+        }
         let Some((from, node)) = self.source_of(epoch) else {
             return;
         };
@@ -262,38 +283,39 @@ impl Manager {
         let Some(old) = self.grants.get_mut(&from).filter(|of| of.is_live()) else {
             return;
         };
-        let phase = match old.phase {
-            Phase::Reserved { until } => Phase::Reserved { until },
-            // The sessions are counted anew, by the new node.
-            _ => Phase::Active { until: lease_until },
+        let (phase, silence) = match old.phase {
+            // A lost node says nothing about the holder.
+            phase if old.is_sought() => (phase, old.silence),
+            Phase::Reserved { .. } => (old.phase, Silence::heard(self.now)),
+            // The sessions are counted anew, by the new node. The old one has reported them.
+            _ => (
+                Phase::Active { until: lease_until },
+                Silence::heard(self.now),
+            ),
         };
-        let source = old.parts.iter_mut();
-        let source = source.filter(|of| of.state != PartState::Gone);
-        let (mut counted, mut promised, mut left) = (false, Span(0), None);
-        for part in source {
+        let (mut counted, mut promised) = (false, Span(0));
+        for part in &mut old.parts {
             counted |= std::mem::take(&mut part.counted);
             promised.0 += std::mem::take(&mut part.promised).0;
-            left = Some(part.node);
         }
         let Some(new) = self.grants.get_mut(&to) else {
             return;
         };
-        new.phase = phase;
-        // The old node has reported sessions.
-        new.silence = Silence::heard(self.now);
+        (new.phase, new.silence) = (phase, silence);
         let lease = new.demand.lease;
         if let Some(part) = new.parts.first_mut() {
             (part.counted, part.promised) = (counted, promised);
         }
-        let target = new.parts.first().map(|of| of.node);
+        let ends = new.moved.last().map(|of| (of.from.0, of.to.0));
         let outcome = new.outcome(self.skew);
         self.moves.remove(&from);
+        self.sought.remove(&from);
         self.leases.insert(lease, Standing::Granted(to));
         self.store_lease(to);
         // No client has the old grant any more, so its end is nobody's news.
         self.wind_up(from, None);
         self.arm_grant(to);
-        if let (Some(source), Some(target)) = (left, target) {
+        if let Some((source, target)) = ends {
             self.departs(source, lease, Departure::Moved(target));
             self.act(Action::Moved {
                 lease,
@@ -393,7 +415,7 @@ impl Manager {
         part.map_or(NodeId([0; 16]), |of| of.node)
     }
 
-    fn departs(&mut self, node: NodeId, lease: LeaseId, departure: Departure) {
+    pub(super) fn departs(&mut self, node: NodeId, lease: LeaseId, departure: Departure) {
         let leaving = self.nodes.get_mut(&node).and_then(|of| of.leaving.as_mut());
         if let Some(entry) = leaving.and_then(|of| of.leases.get_mut(&lease)) {
             *entry = departure;

@@ -128,7 +128,9 @@ impl Manager {
         let is_open = |node: &NodeId| self.nodes.get(node).is_some_and(Node::is_open);
         let has_units = |holding: &&Holding| {
             let mut parts = holding.parts.iter();
-            parts.any(|part| part.state != PartState::Gone && is_open(&part.node))
+            // Units of open nodes may take the place of lost ones.
+            holding.is_sought()
+                || parts.any(|part| part.state != PartState::Gone && is_open(&part.node))
         };
         let end = |holding: &Holding| match holding.is_ending() {
             true => Some(self.now),

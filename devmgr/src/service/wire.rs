@@ -191,7 +191,7 @@ fn lease_move(book: &Book, of: &UnitsMoved) -> pb::LeaseMove {
     pb::LeaseMove {
         from: Some(share(&of.from)),
         to: Some(share(&of.to)),
-        replaced: false,
+        replaced: of.replaced,
     }
 }
 

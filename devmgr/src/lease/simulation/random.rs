@@ -19,6 +19,7 @@ pub(super) enum Op {
         class: u8,
         wait: bool,
         reserve: bool,
+        replace: bool,
     },
     Confirm(u8),
     Renew(u8),
@@ -59,15 +60,20 @@ fn op() -> impl Strategy<Value = Op> {
         0_u8..3,
         any::<bool>(),
         any::<bool>(),
+        any::<bool>(),
     );
-    let request = request.prop_map(|(user, shape, limit, class, wait, reserve)| Op::Request {
-        user,
-        shape,
-        limit,
-        class,
-        wait,
-        reserve,
-    });
+    let request =
+        request.prop_map(
+            |(user, shape, limit, class, wait, reserve, replace)| Op::Request {
+                user,
+                shape,
+                limit,
+                class,
+                wait,
+                reserve,
+                replace,
+            },
+        );
     let which = any::<u8>();
     prop_oneof![
         8 => request,
@@ -214,6 +220,7 @@ impl World {
             limit: None,
             wait: true,
             reserve: false,
+            replace: false,
         }
     }
 
@@ -227,12 +234,13 @@ impl World {
                 class,
                 wait,
                 reserve,
+                replace,
             } => {
                 let mut new = self.new_request(user, SHAPES[usize::from(shape)]);
                 new.limit =
                     [None, Some(20), Some(60), Some(400)][usize::from(limit)].map(Span::seconds);
                 new.class = [Class::Low, Class::Normal, Class::High][usize::from(class)];
-                (new.wait, new.reserve) = (wait, reserve);
+                (new.wait, new.reserve, new.replace) = (wait, reserve, replace);
                 self.check_considered(&new);
                 self.event(Event::Request(new));
             }

@@ -65,12 +65,20 @@ impl Owner {
                 outcome,
             } => {
                 let user = shown(self.book.user_of(&lease));
-                tracing::warn!(
-                    ?lease,
-                    user,
-                    ?node,
-                    "a lease has lost the devices of one node"
-                );
+                match &outcome {
+                    Outcome::Leased(granted) if granted.units.is_empty() => tracing::warn!(
+                        ?lease,
+                        user,
+                        ?node,
+                        "a lease has lost its node, and waits for equal devices"
+                    ),
+                    _ => tracing::warn!(
+                        ?lease,
+                        user,
+                        ?node,
+                        "a lease has lost the devices of one node"
+                    ),
+                }
                 self.tell_as_it_is(lease, outcome);
             }
             Action::Move {
@@ -95,7 +103,8 @@ impl Owner {
                 outcome,
             } => {
                 let user = shown(self.book.user_of(&lease));
-                tracing::info!(?lease, user, ?from, ?to, "a lease has moved");
+                let replaced = is_replaced(&outcome);
+                tracing::info!(?lease, user, ?from, ?to, replaced, "a lease has moved");
                 self.tell_as_it_is(lease, outcome);
             }
             Action::Ended {
@@ -242,6 +251,14 @@ impl Owner {
         let now = self.clock.now();
         wire::granted(&self.key, &self.book, now, lease, granted, reserved)
     }
+}
+
+/// Whether the last move of a lease has replaced a lost node.
+fn is_replaced(outcome: &Outcome) -> bool {
+    let (Outcome::Leased(granted) | Outcome::Reserved(granted)) = outcome else {
+        return false;
+    };
+    granted.moves.last().is_some_and(|of| of.replaced)
 }
 
 /// A user's name for the log.

@@ -1,0 +1,86 @@
+//! Replaces the only node of a lease when that node is lost, if the holder can execute its sessions again.
+//!
+//! When the part is lost, the lease goes on without any node. A second grant offers it equal units of an open node, as
+//! for a move ([`moving`](super::moving)). The lost node is one of these nodes once its daemon is connected again. Nothing
+//! has to be sent, so the acknowledgement of the second grant completes the replacement. If the node fails, the next one
+//! is asked. A lease of several nodes, an unconfirmed reservation, and a lease of a forgotten node end as without this.
+//!
+//! The lost units count for the quotas until the lease is replaced or over. So nothing that the user requests meanwhile
+//! can keep the replacement away, and the quotas are not checked again. Its time limit goes on, too.
+//!
+//! Replacements come before the queue, because their programs run already. Units that are set aside stay the head's.
+//! A new manager seeks on, for the whole time again: the row has the classes of the devices, and the lost units.
+//!
+//! Invariants: a part is lost only when its node can no longer serve it, so no unit is in two leases. Exactly the live
+//! leases without any part are sought, each for [`LONGEST`] at most.
+
+use super::action::Action;
+use super::event::NewRequest;
+use super::holding::{GrantPart, Holding, Phase};
+use super::id::Epoch;
+use super::manager::Manager;
+use super::moving::{Departure, LONGEST, NO_TARGET};
+use crate::inventory::{DeviceClass, NodeId};
+
+impl Holding {
+    /// Whether equal units take the place of the part if it is lost now.
+    pub(super) fn is_replaceable(&self) -> bool {
+        let is_used = matches!(self.phase, Phase::Active { .. } | Phase::Lapsed { .. });
+        is_used && !self.replace.is_empty()
+    }
+}
+
+impl Manager {
+    /// The classes of equal devices for a new grant. Empty: the lease ends with its node.
+    pub(super) fn replaceable(&self, demand: &NewRequest, parts: &[GrantPart]) -> Vec<DeviceClass> {
+        let [part] = parts else {
+            return Vec::new();
+        };
+        let units = part.units.iter().map(|of| &of.unit);
+        let classes = demand
+            .replace
+            .then(|| self.cluster.classes_of(part.node, units));
+        classes.flatten().unwrap_or_default()
+    }
+
+    /// The lease has lost its only part, on this node: seeks equal units.
+    pub(super) fn seek(&mut self, epoch: Epoch, node: NodeId) {
+        let Some(lease) = self.grants.get(&epoch).map(|of| of.demand.lease) else {
+            return;
+        };
+        // The sessions that the move was to bring are lost.
+        self.end_move_of(epoch);
+        self.departs(node, lease, Departure::Waits(NO_TARGET.to_owned()));
+        self.begin_search(epoch);
+        self.store_lease(epoch);
+        self.arm_grant(epoch);
+        let outcome = self.grants[&epoch].outcome(self.skew);
+        self.act(Action::Reduced {
+            lease,
+            node,
+            outcome,
+        });
+    }
+
+    pub(super) fn begin_search(&mut self, epoch: Epoch) {
+        self.sought.insert(epoch, self.now.after(LONGEST));
+    }
+
+    /// Offers equal units to the leases for which some are free, to the oldest grant first.
+    pub(super) fn begin_replacements(&mut self) {
+        let sought = self.sought.keys();
+        let waiting = sought.filter(|epoch| !self.moves.contains_key(epoch));
+        for epoch in waiting.copied().collect::<Vec<_>>() {
+            let Some(holding) = self.grants.get(&epoch) else {
+                continue;
+            };
+            let Some(lost) = holding.parts.first() else {
+                continue;
+            };
+            let left = lost.units_by_node();
+            if let Some(chosen) = self.cluster.choose_equal(&holding.replace, None) {
+                self.offer_instead(epoch, left, chosen, true);
+            }
+        }
+    }
+}
