@@ -138,6 +138,24 @@ impl Progress {
                     printable(&names.label(&to.node, &to.name))
                 );
             }
+            Step::Seeking { lost } => {
+                self.end_line();
+                let names = NodeNames::of_shares(&lost);
+                let lost = lost.iter().map(|of| names.label(&of.node, &of.name));
+                say!(
+                    "causeway run: the lease has lost its node {}; the device manager seeks equal devices",
+                    printable(&lost.collect::<Vec<_>>().join(", "))
+                );
+            }
+            Step::Replaced { from, to } => {
+                self.end_line();
+                let names = NodeNames::of_shares([&from, &to]);
+                say!(
+                    "causeway run: devices of node {} have replaced those of the lost node {}",
+                    printable(&names.label(&to.node, &to.name)),
+                    printable(&names.label(&from.node, &from.name))
+                );
+            }
             Step::Over { reason } => {
                 self.end_line();
                 let reason = printable(&reason);

@@ -291,6 +291,7 @@ async fn lease(
     let program = program.unwrap_or(&arguments.command[0]).to_string_lossy();
     let mut request = options.message(&program);
     request.wait = arguments.wait;
+    request.replace = arguments.survive || settings.survival.reexecute;
     let mut progress = Progress::new(context.json());
     let mut held = LeaseGuard::new(context);
     let signal = tokio::select! {
