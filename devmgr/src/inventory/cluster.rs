@@ -275,13 +275,17 @@ impl Cluster {
         wanted: &[DeviceClass],
         but: Option<NodeId>,
     ) -> Option<Vec<Chosen>> {
-        let nodes = self.nodes.iter();
-        let nodes = nodes.filter(|of| of.open && Some(of.node) != but && !of.devices.is_empty());
-        let mut equal = nodes.filter_map(|of| self.equal_on(of.node, wanted));
-        equal.next()
+        let nodes = self.nodes.iter().map(|of| of.node);
+        let mut nodes = nodes.filter(|node| Some(*node) != but);
+        nodes.find_map(|node| self.equal_on(node, wanted))
     }
 
-    fn equal_on(&self, node: NodeId, wanted: &[DeviceClass]) -> Option<Vec<Chosen>> {
+    /// The same choice on one node.
+    pub(crate) fn equal_on(&self, node: NodeId, wanted: &[DeviceClass]) -> Option<Vec<Chosen>> {
+        let slot = self.slots.get(&node)?;
+        if !self.nodes[slot.0 as usize].open {
+            return None;
+        }
         let mut chosen: Vec<Chosen> = Vec::with_capacity(wanted.len());
         for wanted in wanted {
             let place = self.place(node, wanted.device)?;

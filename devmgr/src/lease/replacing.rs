@@ -14,6 +14,8 @@
 //! Invariants: a part is lost only when its node can no longer serve it, so no unit is in two leases. Exactly the live
 //! leases without any part are sought, each for [`LONGEST`] at most.
 
+use std::collections::HashSet;
+
 use super::action::Action;
 use super::event::NewRequest;
 use super::holding::{GrantPart, Holding, Phase};
@@ -66,8 +68,9 @@ impl Manager {
         self.sought.insert(epoch, self.now.after(LONGEST));
     }
 
-    /// Offers equal units to the leases for which some are free, to the oldest grant first.
+    /// Offers equal units to the leases for which some are free, to the oldest grant first. The lost node is preferred.
     pub(super) fn begin_replacements(&mut self) {
+        let mut in_vain: HashSet<Vec<DeviceClass>> = HashSet::new();
         let sought = self.sought.keys();
         let waiting = sought.filter(|epoch| !self.moves.contains_key(epoch));
         for epoch in waiting.copied().collect::<Vec<_>>() {
@@ -77,9 +80,15 @@ impl Manager {
             let Some(lost) = holding.parts.first() else {
                 continue;
             };
+            // Many leases are equal when many nodes are lost, and each search looks at all nodes.
+            if in_vain.contains(&holding.replace) {
+                continue;
+            }
             let left = lost.units_by_node();
-            if let Some(chosen) = self.cluster.choose_equal(&holding.replace, None) {
-                self.offer_instead(epoch, left, chosen, true);
+            let same = self.cluster.equal_on(lost.node, &holding.replace);
+            match same.or_else(|| self.cluster.choose_equal(&holding.replace, None)) {
+                Some(chosen) => drop(self.offer_instead(epoch, left, chosen, true)),
+                None => drop(in_vain.insert(holding.replace.clone())),
             }
         }
     }

@@ -53,7 +53,8 @@ pub(crate) struct Program {
     /// Also use nodes that announce themselves on this machine's networks (CAUSEWAY_DISCOVER=1)
     #[arg(long)]
     discover: bool,
-    /// Execute the program's commands again if a node's process dies; CAUSEWAY_REEXECUTE=1
+    /// Execute the program's commands again if a node's process dies or a leased node is lost;
+    /// CAUSEWAY_REEXECUTE=1
     #[arg(long)]
     survive: bool,
     /// Lease these devices first, such as '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB'; overrides
