@@ -137,6 +137,25 @@ impl Manager {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.grants.insert(epoch);
         }
+        self.send_grant(demand, (epoch, node), &units, limit);
+        GrantPart {
+            node,
+            units,
+            state: PartState::Asked,
+            sessions: 0,
+            counted: true,
+            promised,
+        }
+    }
+
+    /// Sends a node its part of a grant.
+    pub(super) fn send_grant(
+        &mut self,
+        demand: &NewRequest,
+        (epoch, node): (Epoch, NodeId),
+        units: &[Chosen],
+        limit: Option<Span>,
+    ) {
         let granted = units.iter().map(|of| GrantedUnit {
             unit: of.unit,
             memory_limit: of.limit,
@@ -152,14 +171,6 @@ impl Manager {
             resume: self.policy.timing.resume,
         };
         self.act(Action::Grant(grant));
-        GrantPart {
-            node,
-            units,
-            state: PartState::Asked,
-            sessions: 0,
-            counted: true,
-            promised,
-        }
     }
 
     pub(super) fn acknowledged(&mut self, word: GrantReport) {

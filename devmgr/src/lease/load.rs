@@ -137,14 +137,7 @@ impl Manager {
             parts.push(self.load_part(row.epoch, &demand, node, chosen(node, units)));
         }
         for (node, units) in row.lost {
-            let lost = GrantPart {
-                node,
-                units: chosen(node, units),
-                state: PartState::Gone,
-                sessions: 0,
-                counted: false,
-                promised: Span(0),
-            };
+            let lost = part(node, chosen(node, units), PartState::Gone);
             // Lost units count until they are replaced.
             parts.push(match is_sought {
                 true => self.counted(&demand, lost),
@@ -193,15 +186,7 @@ impl Manager {
     ) -> GrantPart {
         // The node may be missing from the rows; its lease must still be fenced.
         self.nodes.entry(node).or_default().grants.insert(epoch);
-        let part = GrantPart {
-            node,
-            units,
-            state: PartState::Serving,
-            sessions: 0,
-            counted: false,
-            promised: Span(0),
-        };
-        self.counted(demand, part)
+        self.counted(demand, part(node, units, PartState::Serving))
     }
 
     /// The part, which counts for the quotas from now on.
@@ -250,6 +235,17 @@ impl Manager {
         });
         self.from_before.insert(row.place);
         self.enqueue(&demand, queued);
+    }
+}
+
+fn part(node: NodeId, units: Vec<Chosen>, state: PartState) -> GrantPart {
+    GrantPart {
+        node,
+        units,
+        state,
+        sessions: 0,
+        counted: false,
+        promised: Span(0),
     }
 }
 

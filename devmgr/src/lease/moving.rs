@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use super::action::{Action, EndReason, Grant, GrantedUnit, UnitsMoved};
+use super::action::{Action, EndReason, UnitsMoved};
 use super::event::{GrantReport, MoveResult};
 use super::holding::{GrantPart, Holding, PartState, Phase};
 use super::id::{Epoch, LeaseId};
@@ -150,7 +150,6 @@ impl Manager {
         let target = chosen.first()?.node;
         let old = self.grants.get(&from)?;
         let (demand, limit, ends) = (old.demand.clone(), old.limit, old.ends);
-        let lease = demand.lease;
         let (since, replace, mut moved) = (old.since, old.replace.clone(), old.moved.clone());
         moved.push(UnitsMoved {
             from: left,
@@ -164,28 +163,15 @@ impl Manager {
         if let Some(node) = self.nodes.get_mut(&target) {
             node.grants.insert(epoch);
         }
-        let timing = &self.policy.timing;
-        let granted = chosen.iter().map(|of| GrantedUnit {
-            unit: of.unit,
-            memory_limit: of.limit,
-        });
-        let grant = Grant {
-            node: target,
-            lease,
-            epoch,
-            user: demand.party.user.clone(),
-            units: granted.collect(),
-            limit: ends.map(|ends| ends.since(self.now)),
-            autonomy: timing.autonomy,
-            resume: timing.resume,
-        };
+        let left = ends.map(|ends| ends.since(self.now));
+        self.send_grant(&demand, (epoch, target), &chosen, left);
         let holding = Holding {
             epoch,
             demand,
             queued: None,
             phase: Phase::Moving {
                 from,
-                until: self.now.after(timing.acknowledge),
+                until: self.now.after(self.policy.timing.acknowledge),
             },
             // The old part counts until the move is complete.
             parts: vec![GrantPart {
@@ -203,7 +189,6 @@ impl Manager {
             replace,
             silence: Silence::default(),
         };
-        self.act(Action::Grant(grant));
         self.grants.insert(epoch, holding);
         self.moves.insert(from, epoch);
         self.arm_grant(epoch);

@@ -63,24 +63,7 @@ impl Owner {
                 lease,
                 node,
                 outcome,
-            } => {
-                let user = shown(self.book.user_of(&lease));
-                match &outcome {
-                    Outcome::Leased(granted) if granted.units.is_empty() => tracing::warn!(
-                        ?lease,
-                        user,
-                        ?node,
-                        "a lease has lost its node, and waits for equal devices"
-                    ),
-                    _ => tracing::warn!(
-                        ?lease,
-                        user,
-                        ?node,
-                        "a lease has lost the devices of one node"
-                    ),
-                }
-                self.tell_as_it_is(lease, outcome);
-            }
+            } => self.reduced(lease, node, outcome),
             Action::Move {
                 node,
                 lease,
@@ -117,6 +100,25 @@ impl Owner {
                 self.tell(lease, Outcome::Ended(reason));
             }
         }
+    }
+
+    fn reduced(&mut self, lease: LeaseId, node: NodeId, outcome: Outcome) {
+        let user = shown(self.book.user_of(&lease));
+        match &outcome {
+            Outcome::Leased(granted) if granted.units.is_empty() => tracing::warn!(
+                ?lease,
+                user,
+                ?node,
+                "a lease has lost its node, and waits for equal devices"
+            ),
+            _ => tracing::warn!(
+                ?lease,
+                user,
+                ?node,
+                "a lease has lost the devices of one node"
+            ),
+        }
+        self.tell_as_it_is(lease, outcome);
     }
 
     fn withdraw(&mut self, node: NodeId, lease: LeaseId, epoch: Epoch, reason: String) {
