@@ -140,10 +140,13 @@ impl Manager {
         while let Some(alarm) = self.alarms.take_due(self.now) {
             self.ring(alarm);
         }
-        self.apply(event);
+        // Before a request that arrives now takes what the alarms have freed.
         if self.chance {
             self.begin_replacements();
-            self.begin_moves();
+        }
+        self.apply(event);
+        if self.chance {
+            self.begin_takeovers();
         }
         self.serve();
         // At most once per interval, because a report goes over the whole queue.

@@ -94,8 +94,14 @@ impl Manager {
         leases.map(|(lease, of)| (*lease, now(lease, of))).collect()
     }
 
+    /// Offers free units to leases that are to leave their nodes, or have lost them.
+    pub(super) fn begin_takeovers(&mut self) {
+        self.begin_replacements();
+        self.begin_moves();
+    }
+
     /// Begins the moves for which units may be free.
-    pub(super) fn begin_moves(&mut self) {
+    fn begin_moves(&mut self) {
         let waiting = self.nodes.iter().flat_map(|(id, node)| {
             let leases = node.leaving.iter().flat_map(|of| &of.leases);
             let waiting = leases.filter(|(_, of)| matches!(of, Departure::Waits(_)));

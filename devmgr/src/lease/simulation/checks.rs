@@ -73,7 +73,11 @@ impl World {
         assert!(sought.eq(manager.sought.keys()));
         for (epoch, until) in &manager.sought {
             assert!(*until > manager.now && *until <= manager.now.after(LONGEST));
-            assert!(!manager.grants[epoch].replace.is_empty());
+            let wanted = &manager.grants[epoch].replace;
+            assert!(!wanted.is_empty());
+            let is_offered = manager.moves.contains_key(epoch);
+            let is_free = || manager.cluster.choose_equal(wanted, None).is_some();
+            assert!(is_offered || !is_free(), "equal units are free");
         }
         for (from, to) in &manager.moves {
             let is_its =

@@ -242,6 +242,33 @@ fn what_is_set_aside_stays_the_heads() {
 }
 
 #[test]
+fn what_is_not_set_aside_any_more_replaces_what_is_lost() {
+    let mut world = gpus(&[1, 1, 1]);
+    let lease = world.ask_to_replace(0, "1", None);
+    let lost = world.node_of_lease(lease);
+    let (one, _two) = (world.ask(1, "1", None), world.ask(1, "1", None));
+    let _head = world.ask(2, "2", None);
+    let other = world.ask(3, "1", None);
+    world.live(40);
+    world.lose(lost);
+    world.live(FENCED);
+    world.give_back(one);
+    assert!(world.is_sought(lease) && !world.holds(other));
+    // The head may not have two devices any more.
+    let quota = Quota {
+        devices: Some(1),
+        ..Quota::default()
+    };
+    world.event(Event::QuotaChanged {
+        subject: Subject::User("u2".into()),
+        quota: Some(quota),
+    });
+    world.deliver_all();
+    assert!(!world.is_sought(lease) && !world.holds(other));
+    world.check_in_the_end();
+}
+
+#[test]
 fn only_lost_nodes_of_used_leases_are_replaced() {
     // ---- without the wish, and with a reservation that was not confirmed
     let mut world = gpus(&[1, 1]);
