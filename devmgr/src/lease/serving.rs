@@ -155,7 +155,7 @@ impl Manager {
         };
         let demand = waiting.demand.clone();
         // A request for one unit needs nothing set aside: the head is tried before all others whenever a
-        // unit is free.
+        // unit is free. Only leases that move or are replaced come first, and their time limits go on.
         if demand.devices.count() < 2 {
             return;
         }

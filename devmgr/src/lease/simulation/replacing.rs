@@ -306,6 +306,21 @@ fn only_lost_nodes_of_used_leases_are_replaced() {
 }
 
 #[test]
+fn what_may_be_replaced_counts_for_the_time_by_which_the_head_is_served() {
+    let mut world = gpus(&[1, 1]);
+    let _limited = world.ask(1, "1", Some(Span::seconds(2000)));
+    let mut plain = world.clone();
+    let leases = [world.ask_to_replace(0, "1", None), plain.ask(0, "1", None)];
+    for (world, lease) in [&mut world, &mut plain].into_iter().zip(leases) {
+        assert_eq!(world.manager.last_end(), None);
+        let at = world.node_of_lease(lease);
+        world.lose(at);
+    }
+    assert_eq!(world.manager.last_end(), None);
+    assert!(plain.manager.last_end().is_some());
+}
+
+#[test]
 fn a_lease_that_loses_its_node_while_it_moves_is_replaced_without_its_sessions() {
     let mut world = gpus(&[1, 1]);
     let lease = world.ask_to_replace(0, "1", None);
