@@ -290,6 +290,11 @@ pub enum EndReason {
     /// All nodes of the lease are lost or have restarted.
     #[error("the lease's nodes were lost")]
     NodeLost,
+    /// The only node of the lease was lost, and nothing has replaced it in time.
+    #[error(
+        "the lease's node was lost, and no equal device became free within 10 minutes; request devices anew"
+    )]
+    NotReplaced,
     /// An administrator drains the lease's node, and the lease was not moved in time.
     #[error("the lease's node is drained, and the lease could not be moved to another one in time")]
     Drained,

@@ -319,7 +319,12 @@ impl Manager {
             .get(&epoch)
             .is_some_and(|until| *until <= self.now)
         {
-            self.end(epoch, EndReason::NodeLost);
+            // Nobody was to seek for a row of an earlier manager.
+            let reason = match holding.replace.is_empty() {
+                true => EndReason::NodeLost,
+                false => EndReason::NotReplaced,
+            };
+            self.end(epoch, reason);
             return;
         }
         let used = holding.sessions() > 0;
@@ -477,21 +482,22 @@ impl Manager {
             return;
         };
         let (phase, lease) = (holding.phase, holding.demand.lease);
-        let is_replaced = holding.is_replaceable();
+        if holding.is_replaceable() {
+            self.part_gone(epoch, node);
+            self.seek(epoch, node);
+            return;
+        }
         // The time has to be charged before the part is gone: `settle_time` skips parts that are gone.
-        if holding.is_live() && !is_replaced {
+        if holding.is_live() {
             self.settle_time(epoch, Some(node));
         }
         self.part_gone(epoch, node);
-        if !is_replaced {
-            self.uncount(epoch, Some(node));
-        }
+        self.uncount(epoch, Some(node));
         let gone = self.grants.get(&epoch).is_some_and(Holding::is_gone);
         match phase {
             Phase::Offered { .. } => self.offer_failed(epoch),
             Phase::Moving { .. } => self.move_failed(epoch),
             Phase::Ending { .. } => self.forget_if_gone(epoch),
-            _ if is_replaced => self.seek(epoch, node),
             // Without any node, the lease has nothing left to go on with.
             _ if gone => self.end(epoch, EndReason::NodeLost),
             _ => {

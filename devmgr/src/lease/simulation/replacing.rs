@@ -120,7 +120,7 @@ fn a_lease_that_nothing_replaces_ends_in_the_end_or_with_its_holder() {
 
     world.live(600);
     assert!(!world.holds(lease) && world.holds(other));
-    assert_eq!(reason(&world), Some(EndReason::NodeLost));
+    assert_eq!(reason(&world), Some(EndReason::NotReplaced));
     world.check_in_the_end();
 }
 
