@@ -206,6 +206,10 @@ impl Manager {
             Event::MoveEnded(word, target, result) => self.move_ended(word, target, result),
             Event::ForgetNode { node, force } => {
                 if self.may_forget(node, force).is_ok() {
+                    // An administrator gives these leases up with their node.
+                    for epoch in self.sought_for(node) {
+                        self.end(epoch, EndReason::NodeLost);
+                    }
                     self.forget_node(node);
                 }
             }

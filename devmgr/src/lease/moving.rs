@@ -26,7 +26,10 @@ pub(super) const LONGEST: Span = Span::seconds(600);
 /// Why a lease of several nodes stays: its nodes have one grant, and a new grant would end the sessions of the other nodes.
 const SEVERAL: &str = "it has devices of several nodes in one grant, which cannot move one by one";
 /// Why a lease waits.
-pub(super) const NO_TARGET: &str = "no equal device is free at the same place of another node";
+const NO_TARGET: &str = "no equal device is free at the same place of another node";
+/// Why a lease waits whose node was lost.
+pub(super) const NO_REPLACEMENT: &str =
+    "its node was lost, and no equal device is free at the same place of any node";
 
 /// The grant that moves, its units, and the units that it moves to.
 type Target = (Epoch, Vec<Unit>, Vec<Chosen>);
@@ -62,14 +65,15 @@ impl Manager {
         let Some(node) = self.nodes.get(&id).filter(|node| node.draining) else {
             return;
         };
-        let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
+        let mut epochs: Vec<Epoch> = node.grants.iter().copied().collect();
+        epochs.extend(self.sought_for(id));
         let mut leases = BTreeMap::new();
         for epoch in epochs {
             // A lease that is just moving here is not there yet.
             if let Some(of) = self.grants.get(&epoch).filter(|of| of.is_live()) {
                 let departure = match self.moves.get(&epoch) {
-                    Some(to) => Departure::Moves(self.target_of(*to)),
-                    None => Departure::Waits(NO_TARGET.to_owned()),
+                    Some(to) if !of.is_sought() => Departure::Moves(self.target_of(*to)),
+                    _ => Departure::Waits(NO_TARGET.to_owned()),
                 };
                 leases.insert(of.demand.lease, departure);
             }
@@ -128,7 +132,7 @@ impl Manager {
             [part] if part.node == id => part,
             [_] => return Err(Departure::Ended),
             // The node was lost, and the lease is to be replaced.
-            [] => return Err(Departure::Waits(NO_TARGET.to_owned())),
+            [] => return Err(Departure::Waits(NO_REPLACEMENT.to_owned())),
             _ => return Err(Departure::Stays(SEVERAL.to_owned())),
         };
         let units: Vec<_> = part.units.iter().map(|of| of.unit).collect();
@@ -376,7 +380,9 @@ impl Manager {
             let parts = holding.parts.iter();
             let others = parts.filter(|of| of.state != PartState::Gone && of.node != id);
             let is_alone = others.count() == 0;
-            let Some(part) = holding.part(id).filter(|of| of.state != PartState::Gone) else {
+            let is_sought = holding.is_sought();
+            let is_there = |of: &&mut GrantPart| is_sought || of.state != PartState::Gone;
+            let Some(part) = holding.part(id).filter(is_there) else {
                 continue;
             };
             if is_alone {

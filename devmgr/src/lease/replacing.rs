@@ -21,7 +21,7 @@ use super::event::NewRequest;
 use super::holding::{GrantPart, Holding, Phase};
 use super::id::Epoch;
 use super::manager::Manager;
-use super::moving::{Departure, LONGEST, NO_TARGET};
+use super::moving::{Departure, LONGEST, NO_REPLACEMENT};
 use crate::inventory::{DeviceClass, NodeId};
 
 impl Holding {
@@ -52,7 +52,7 @@ impl Manager {
         };
         // The sessions that the move was to bring are lost.
         self.end_move_of(epoch);
-        self.departs(node, lease, Departure::Waits(NO_TARGET.to_owned()));
+        self.departs(node, lease, Departure::Waits(NO_REPLACEMENT.to_owned()));
         self.begin_search(epoch);
         self.store_lease(epoch);
         self.arm_grant(epoch);
@@ -66,6 +66,15 @@ impl Manager {
 
     pub(super) fn begin_search(&mut self, epoch: Epoch) {
         self.sought.insert(epoch, self.now.after(LONGEST));
+    }
+
+    /// Leases that have lost this node as their only one, and are not replaced yet.
+    pub(super) fn sought_for(&self, node: NodeId) -> Vec<Epoch> {
+        let lost = |epoch: &&Epoch| {
+            let parts = self.grants.get(epoch).and_then(|of| of.parts.first());
+            parts.is_some_and(|of| of.node == node)
+        };
+        self.sought.keys().filter(lost).copied().collect()
     }
 
     /// Offers equal units to the leases for which some are free, to the oldest grant first. The lost node is preferred.

@@ -1,5 +1,6 @@
 //! Tests of leases whose lost node is replaced.
 
+use super::super::moving::NO_REPLACEMENT;
 use super::scenarios::gpus;
 use super::*;
 use crate::policy::{Quota, Subject};
@@ -290,19 +291,44 @@ fn only_lost_nodes_of_used_leases_are_replaced() {
     world.start_anew(1);
     assert!(!world.holds(several));
     world.check_in_the_end();
-    // ---- a node that an administrator forgets, and one whose devices have changed
+}
+
+#[test]
+fn an_administrator_ends_leases_that_are_to_be_replaced_with_their_node() {
     let mut world = gpus(&[1, 1]);
     let lease = world.ask_to_replace(0, "1", None);
-    let at = world.node_of_lease(lease);
-    let mut changed = world.clone();
-    let node = world.nodes[at].id;
-    world.lose(at);
-    world.event(Event::ForgetNode { node, force: true });
-    assert!(!world.holds(lease));
-    changed.nodes[at].devices = vec![super::random::device(0, false, 8, 1)];
-    let event = changed.nodes[at].changed();
-    changed.event(event);
-    assert!(!changed.holds(lease));
+    let lost = world.node_of_lease(lease);
+    let node = world.nodes[lost].id;
+    let _other = world.ask(1, "1", None);
+    let mut forced = world.clone();
+    forced.lose(lost);
+    forced.event(Event::ForgetNode { node, force: true });
+    assert!(!forced.holds(lease));
+    let reason = |world: &World| world.manager.over.reason(lease, &"u0".into());
+    let drain = |world: &mut World| {
+        let draining = true;
+        world.event(Event::Drain { node, draining });
+        let within = Some(Span::seconds(1000));
+        world.event(Event::Migrate { node, within });
+    };
+    let mut drained_before = world.clone();
+    drain(&mut drained_before);
+    for world in [&mut world, &mut drained_before] {
+        world.lose(lost);
+        world.live(FENCED);
+        assert!(world.is_sought(lease));
+    }
+    let mut drained = world.clone();
+    drain(&mut drained);
+    let waits = Departure::Waits(NO_REPLACEMENT.to_owned());
+    for world in [&drained, &drained_before] {
+        assert_eq!(world.manager.leaving(node), [(lease, waits.clone())]);
+    }
+    drained_before.live(310);
+    assert_eq!(reason(&drained_before), Some(EndReason::Drained));
+    world.event(Event::ForgetNode { node, force: false });
+    assert_eq!(reason(&world), Some(EndReason::NodeLost));
+    assert!(!world.holds(lease) && world.manager.sought.is_empty());
 }
 
 #[test]
