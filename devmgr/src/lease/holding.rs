@@ -125,6 +125,18 @@ pub(super) enum PartState {
 }
 
 impl GrantPart {
+    /// A part that does not count for the party's quotas, without sessions.
+    pub(super) fn uncounted(node: NodeId, units: Vec<Chosen>, state: PartState) -> Self {
+        Self {
+            node,
+            units,
+            state,
+            sessions: 0,
+            counted: false,
+            promised: Span(0),
+        }
+    }
+
     /// The node, and the units there.
     pub(super) fn units_by_node(&self) -> (NodeId, Vec<Unit>) {
         (self.node, self.units.iter().map(|of| of.unit).collect())

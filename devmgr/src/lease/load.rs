@@ -132,18 +132,7 @@ impl Manager {
             replace: !row.replace.is_empty(),
         });
         let is_sought = row.units.is_empty();
-        let mut parts = Vec::with_capacity(row.units.len() + row.lost.len());
-        for (node, units) in row.units {
-            parts.push(self.load_part(row.epoch, &demand, node, chosen(node, units)));
-        }
-        for (node, units) in row.lost {
-            let lost = part(node, chosen(node, units), PartState::Gone);
-            // Lost units count until they are replaced.
-            parts.push(match is_sought {
-                true => self.counted(&demand, lost),
-                false => lost,
-            });
-        }
+        let parts = self.load_parts(row.epoch, &demand, row.units, row.lost);
         let timing = &self.policy.timing;
         let passed = self.calendar.since(since);
         let left = |limit: Span| Span(limit.0.saturating_sub(passed.0));
@@ -176,6 +165,29 @@ impl Manager {
         self.arm_grant(row.epoch);
     }
 
+    fn load_parts(
+        &mut self,
+        epoch: Epoch,
+        demand: &NewRequest,
+        there: Vec<(NodeId, Vec<UnitRow>)>,
+        lost: Vec<(NodeId, Vec<UnitRow>)>,
+    ) -> Vec<GrantPart> {
+        let is_sought = there.is_empty();
+        let mut parts = Vec::with_capacity(there.len() + lost.len());
+        for (node, units) in there {
+            parts.push(self.load_part(epoch, demand, node, chosen(node, units)));
+        }
+        for (node, units) in lost {
+            let lost = GrantPart::uncounted(node, chosen(node, units), PartState::Gone);
+            // Lost units count until they are replaced.
+            parts.push(match is_sought {
+                true => self.counted(demand, lost),
+                false => lost,
+            });
+        }
+        parts
+    }
+
     /// Counts a node's part of a lease, and notes it with the node.
     fn load_part(
         &mut self,
@@ -186,7 +198,10 @@ impl Manager {
     ) -> GrantPart {
         // The node may be missing from the rows; its lease must still be fenced.
         self.nodes.entry(node).or_default().grants.insert(epoch);
-        self.counted(demand, part(node, units, PartState::Serving))
+        self.counted(
+            demand,
+            GrantPart::uncounted(node, units, PartState::Serving),
+        )
     }
 
     /// The part, which counts for the quotas from now on.
@@ -235,17 +250,6 @@ impl Manager {
         });
         self.from_before.insert(row.place);
         self.enqueue(&demand, queued);
-    }
-}
-
-fn part(node: NodeId, units: Vec<Chosen>, state: PartState) -> GrantPart {
-    GrantPart {
-        node,
-        units,
-        state,
-        sessions: 0,
-        counted: false,
-        promised: Span(0),
     }
 }
 

@@ -145,7 +145,7 @@ impl Manager {
     // Offers a lease's grant of a node to another node, and returns that.
     fn begin_move(&mut self, id: NodeId, lease: LeaseId) -> Result<NodeId, Departure> {
         let (from, units, chosen) = self.choose_target(id, lease)?;
-        let target = self.offer_instead(from, (id, units), chosen, false);
+        let target = self.offer_instead(from, (id, units), chosen);
         target.ok_or(Departure::Ended)
     }
 
@@ -155,18 +155,18 @@ impl Manager {
         from: Epoch,
         left: (NodeId, Vec<Unit>),
         chosen: Vec<Chosen>,
-        replaced: bool,
     ) -> Option<NodeId> {
         let target = chosen.first()?.node;
+        let epoch = self.next_epoch();
         let old = self.grants.get(&from)?;
-        let (demand, limit, ends) = (old.demand.clone(), old.limit, old.ends);
-        let (since, replace, mut moved) = (old.since, old.replace.clone(), old.moved.clone());
+        let (demand, limit, ends, since) = (old.demand.clone(), old.limit, old.ends, old.since);
+        let mut moved = old.moved.clone();
         moved.push(UnitsMoved {
             from: left,
             to: (target, chosen.iter().map(|of| of.unit).collect()),
-            replaced,
+            replaced: old.is_sought(),
         });
-        let epoch = self.next_epoch();
+        let replace = self.still_replaceable(old, &chosen, &moved);
         for of in &chosen {
             self.cluster.take(of.node, of.unit);
         }
@@ -184,14 +184,7 @@ impl Manager {
                 until: self.now.after(self.policy.timing.acknowledge),
             },
             // The old part counts until the move is complete.
-            parts: vec![GrantPart {
-                node: target,
-                units: chosen,
-                state: PartState::Asked,
-                sessions: 0,
-                counted: false,
-                promised: Span(0),
-            }],
+            parts: vec![GrantPart::uncounted(target, chosen, PartState::Asked)],
             limit,
             ends,
             since,

@@ -1,6 +1,7 @@
 //! Tests of leases whose lost node is replaced.
 
 use super::super::moving::NO_REPLACEMENT;
+use super::super::replacing::MOST;
 use super::scenarios::gpus;
 use super::*;
 use crate::policy::{Quota, Subject};
@@ -329,6 +330,43 @@ fn an_administrator_ends_leases_that_are_to_be_replaced_with_their_node() {
     world.event(Event::ForgetNode { node, force: false });
     assert_eq!(reason(&world), Some(EndReason::NodeLost));
     assert!(!world.holds(lease) && world.manager.sought.is_empty());
+}
+
+#[test]
+fn a_lease_is_replaced_so_often_and_then_ends() {
+    let mut world = gpus(&[1]);
+    let lease = world.ask_to_replace(0, "1", None);
+    for replaced in 1..=MOST {
+        assert!(world.granted(lease).replaceable);
+        world.start_anew(0);
+        assert_eq!(world.granted(lease).moves.len(), replaced);
+    }
+    assert!(!world.granted(lease).replaceable);
+    world.start_anew(0);
+    assert!(!world.holds(lease));
+    world.check_in_the_end();
+}
+
+#[test]
+fn a_lease_without_devices_that_an_earlier_manager_stored_ends() {
+    let mut world = gpus(&[1]);
+    let lease = world.ask_to_replace(0, "1", None);
+    world.lose(0);
+    world.live(FENCED);
+    assert!(world.is_sought(lease));
+    let row = world.store.leases.get_mut(&lease).expect("a row");
+    row.replace.clear();
+    let calendar = Calendar {
+        time: world.time,
+        wall: world.wall,
+    };
+    let mut manager = Manager::load(world.store.rows(), calendar);
+    let step = manager.handle(world.time, Event::Tick);
+    assert!(step.changes.contains(&Change::DeleteLease(lease)));
+    let reason = manager.over.reason(lease, &"u0".into());
+    assert_eq!(reason, Some(EndReason::NodeLost));
+    let has = manager.ledger.holdings(&Subject::User("u0".into()));
+    assert!(manager.sought.is_empty() && has == Default::default());
 }
 
 #[test]
