@@ -129,6 +129,10 @@ impl Manager {
         let old = old.ok_or(Departure::Ended)?;
         let there = old.parts.iter().filter(|of| of.state != PartState::Gone);
         let part = match there.collect::<Vec<_>>()[..] {
+            // The part is lost as soon as the node has withdrawn it.
+            [part] if part.state == PartState::Withdrawing => {
+                return Err(Departure::Waits(NO_REPLACEMENT.to_owned()));
+            }
             [part] if part.node == id => part,
             [_] => return Err(Departure::Ended),
             // The node was lost, and the lease is to be replaced.

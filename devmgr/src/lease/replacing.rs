@@ -6,6 +6,9 @@
 //! is asked. A lease of several nodes and an unconfirmed reservation end as without this. So do leases whose lost node an
 //! administrator forgets, or drains with a time that is over.
 //!
+//! Devices that vanish or change on a connected node are lost, too. The node may serve the lease's other units, so it
+//! withdraws the lease first. Whichever report comes first, the part is lost when the node has withdrawn it.
+//!
 //! The lost units count for the quotas until the lease is replaced or over. So nothing that the user requests meanwhile
 //! can keep the replacement away, and the quotas are not checked again. Its time limit goes on, too.
 //!

@@ -333,6 +333,45 @@ fn an_administrator_ends_leases_that_are_to_be_replaced_with_their_node() {
 }
 
 #[test]
+fn devices_that_vanish_are_replaced_once_their_node_has_withdrawn_the_lease() {
+    let mut world = gpus(&[1, 1, 1]);
+    let plain = world.ask(1, "1", None);
+    let lease = world.ask_to_replace(0, "1", None);
+    let (at, of_plain) = (world.node_of_lease(lease), world.node_of_lease(plain));
+    for at in [at, of_plain] {
+        world.nodes[at].devices.clear();
+    }
+    let event = world.nodes[of_plain].changed();
+    world.event(event);
+    assert!(!world.holds(plain));
+    // The node reports either the devices first, or the end of the grant.
+    let changed = world.nodes[at].changed();
+    let mut withdrawn = world.clone();
+    world.event(changed.clone());
+    assert_eq!(world.node_of_lease(lease), at);
+    assert!(world.manager.moves.is_empty(), "the node serves it still");
+    let mut lost = world.clone();
+
+    let node = withdrawn.nodes[at].id;
+    let epoch = withdrawn.granted(lease).epoch;
+    withdrawn.nodes[at].serving.clear();
+    withdrawn.event(Event::Withdrawn(GrantReport { node, lease, epoch }));
+    withdrawn.event(changed);
+
+    // The connection breaks before the node has got the withdrawal.
+    lost.lose(at);
+    lost.join(at);
+    for world in [&mut world, &mut withdrawn, &mut lost] {
+        world.deliver_all();
+        let to = world.node_of_lease(lease);
+        assert!(to != at && to != of_plain);
+        world.renew_all();
+        assert!(matches!(&world.granted(lease).moves[..], [only] if only.replaced));
+    }
+    world.check_in_the_end();
+}
+
+#[test]
 fn a_lease_is_replaced_so_often_and_then_ends() {
     let mut world = gpus(&[1]);
     let lease = world.ask_to_replace(0, "1", None);
