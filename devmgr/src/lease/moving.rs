@@ -298,7 +298,7 @@ impl Manager {
         if let Some(part) = new.parts.first_mut() {
             (part.counted, part.promised) = (counted, promised);
         }
-        let ends = new.moved.last().map(|of| (of.from.0, of.to.0));
+        let way = new.moved.last().map(|of| (of.from.0, of.to.0));
         let outcome = new.outcome(self.skew);
         self.moves.remove(&from);
         self.sought.remove(&from);
@@ -307,7 +307,7 @@ impl Manager {
         // No client has the old grant any more, so its end is nobody's news.
         self.wind_up(from, None);
         self.arm_grant(to);
-        if let Some((source, target)) = ends {
+        if let Some((source, target)) = way {
             self.departs(source, lease, Departure::Moved(target));
             self.act(Action::Moved {
                 lease,

@@ -71,25 +71,13 @@ impl Owner {
                 target,
                 within,
             } => self.order_move(node, lease, epoch, &target, within),
-            Action::Stay { node, lease, epoch } => {
-                tracing::info!(?lease, ?node, epoch = epoch.0, "stay");
-                let word = Stay {
-                    lease_id: lease.0.to_vec().into(),
-                    epoch: epoch.0,
-                };
-                self.send(node, to_node::Message::Stay(word));
-            }
+            Action::Stay { node, lease, epoch } => self.order_stay(node, lease, epoch),
             Action::Moved {
                 lease,
                 from,
                 to,
                 outcome,
-            } => {
-                let user = shown(self.book.user_of(&lease));
-                let replaced = is_replaced(&outcome);
-                tracing::info!(?lease, user, ?from, ?to, replaced, "a lease has moved");
-                self.tell_as_it_is(lease, outcome);
-            }
+            } => self.moved(lease, (from, to), outcome),
             Action::Ended {
                 lease,
                 user,
@@ -117,6 +105,30 @@ impl Owner {
                 ?node,
                 "a lease has lost the devices of one node"
             ),
+        }
+        self.tell_as_it_is(lease, outcome);
+    }
+
+    fn order_stay(&mut self, node: NodeId, lease: LeaseId, epoch: Epoch) {
+        tracing::info!(?lease, ?node, epoch = epoch.0, "stay");
+        let word = Stay {
+            lease_id: lease.0.to_vec().into(),
+            epoch: epoch.0,
+        };
+        self.send(node, to_node::Message::Stay(word));
+    }
+
+    fn moved(&mut self, lease: LeaseId, (from, to): (NodeId, NodeId), outcome: Outcome) {
+        let user = shown(self.book.user_of(&lease));
+        match is_replaced(&outcome) {
+            true => tracing::info!(
+                ?lease,
+                user,
+                ?from,
+                ?to,
+                "equal devices have replaced those of a lost node"
+            ),
+            false => tracing::info!(?lease, user, ?from, ?to, "a lease has moved"),
         }
         self.tell_as_it_is(lease, outcome);
     }
