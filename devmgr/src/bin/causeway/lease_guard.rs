@@ -301,9 +301,13 @@ impl<'a> LeaseGuard<'a> {
         let moved = granted.moves.iter().skip(known).last().cloned();
         let before = std::mem::replace(&mut self.nodes, granted.nodes.clone());
         let shares = |of: Vec<pb::NodeShare>| of.into_iter().map(NodeShare::from).collect();
-        if granted.nodes.is_empty() && !before.is_empty() {
-            let lost = shares(before);
-            return Some(Step::Seeking { lost });
+        if granted.nodes.is_empty() {
+            // Between two answers, a lease may be replaced and lost again.
+            let lost = match &moved {
+                Some(of) => of.to.iter().cloned().collect(),
+                None => before,
+            };
+            return (!lost.is_empty()).then(|| Step::Seeking { lost: shares(lost) });
         }
         if !lost.is_empty() {
             return Some(Step::Reduced {
