@@ -470,7 +470,8 @@ impl From<Exceeded> for Refusal {
     }
 }
 
-fn memory_of(units: &[Chosen]) -> u64 {
+/// Memory of units, as quotas count it.
+pub(super) fn memory_of(units: &[Chosen]) -> u64 {
     let memory = units.iter().map(|of| of.memory);
     memory.fold(0, u64::saturating_add)
 }

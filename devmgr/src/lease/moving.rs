@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use super::action::{Action, EndReason, UnitsMoved};
 use super::event::{GrantReport, MoveResult};
+use super::grants::memory_of;
 use super::holding::{GrantPart, Holding, PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::{Manager, Standing};
@@ -142,6 +143,8 @@ impl Manager {
         let units: Vec<_> = part.units.iter().map(|of| of.unit).collect();
         let classes = self.cluster.classes_of(id, &units);
         let chosen = classes.and_then(|of| self.cluster.choose_equal(&of, Some(id)));
+        // The node may have got other devices while no manager ran. Quotas count the memory of the granted ones.
+        let chosen = chosen.filter(|of| memory_of(of) == memory_of(&part.units));
         let chosen = chosen.ok_or_else(|| Departure::Waits(NO_TARGET.to_owned()))?;
         Ok((from, units, chosen))
     }

@@ -139,6 +139,7 @@ fn op_of_losses() -> impl Strategy<Value = Op> {
         2 => which.prop_map(Op::Lose),
         8 => which.prop_map(Op::Join),
         4 => which.prop_map(Op::Reboot),
+        1 => which.prop_map(Op::Replug),
         1 => which.prop_map(Op::Stop),
         1 => (which, 0_u8..3).prop_map(|(at, within)| Op::Migrate(at, within)),
         1 => which.prop_map(|at| Op::Drain(at, false)),
