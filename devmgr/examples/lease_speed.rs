@@ -120,6 +120,7 @@ fn request(of: u32, line: &str, wait: bool) -> Event {
         limit: None,
         wait,
         reserve: false,
+        replace: false,
     })
 }
 

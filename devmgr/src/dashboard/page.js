@@ -70,6 +70,12 @@ function leaseState(of) {
   return sign(of.away ? "warn" : kind, text);
 }
 
+function leased(of) {
+  if (!of.lost.length) return shares(of.nodes);
+  const has = of.nodes.length ? shares(of.nodes) : "waits for equal devices";
+  return `${has}; lost: ${shares(of.lost)}`;
+}
+
 function inUse(of) {
   if (!of.leased) return sign("idle", of.shares > 1 ? `free, ${of.shares} shares` : "free");
   return sign("good", of.shares > 1 ? `${of.leased} of ${of.shares} shares` : "leased");
@@ -174,7 +180,7 @@ const LISTS = {
       figure("Age", (of) => age(of.since_unix_ms), (of) => -of.since_unix_ms),
       figure("Renewal within", (of) => duration(of.until_unix_ms - page.all.now), (of) => of.until_unix_ms),
       figure("Sessions", (of) => of.sessions),
-      plain("Devices", (of) => shares(of.nodes) + (of.lost.length ? `; lost: ${shares(of.lost)}` : "")),
+      plain("Devices", leased),
       plain("Program", (of) => program(of.client)),
     ],
   },

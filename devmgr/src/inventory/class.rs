@@ -12,7 +12,10 @@ use bytes::Bytes;
 use causeway_proto::control::InfoAnswer;
 use causeway_proto::request::property::{self, Property};
 use causeway_proto::request::{Condition, DeviceRequest, Wanted};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+use super::id::DeviceId;
 use super::offer::OfferedDevice;
 use super::supply::ClassId;
 
@@ -20,6 +23,16 @@ use super::supply::ClassId;
 const REMEMBERED: usize = 1024;
 /// Maximum number of classes in all cached patterns.
 const REMEMBERED_CLASSES: usize = 1 << 20;
+
+/// What makes a device of any node equal: its place among the devices of its node, and its class. The digest of the class
+/// means the same in another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DeviceClass {
+    /// The place.
+    pub device: DeviceId,
+    /// The digest of the class.
+    pub class: [u8; 16],
+}
 
 /// All classes.
 #[derive(Clone, Debug, Default, Hash)]
@@ -40,6 +53,7 @@ type ClassKey = (Vec<(u32, Bytes)>, u16, Option<u64>);
 #[derive(Clone, Debug, Hash)]
 struct Class {
     key: ClassKey,
+    digest: [u8; 16],
     /// Number of devices of the class.
     devices: u32,
     answers: Vec<InfoAnswer>,
@@ -89,6 +103,7 @@ impl Classes {
         let key: ClassKey = (names.collect(), key.1, key.2);
         self.ids.insert(key.clone(), id);
         let class = Class {
+            digest: digest(&key),
             key,
             devices: 1,
             answers,
@@ -125,6 +140,11 @@ impl Classes {
     /// Bytes of a unit's memory.
     pub(crate) fn memory(&self, class: ClassId) -> u64 {
         self.all[&class].memory
+    }
+
+    /// The digest of a class's key.
+    pub(crate) fn digest(&self, class: ClassId) -> [u8; 16] {
+        self.all[&class].digest
     }
 
     /// Limit in bytes for a unit's allocations.
@@ -210,6 +230,22 @@ fn key(device: &OfferedDevice, common: &[InfoAnswer]) -> ClassKey {
         device.shares.count(),
         device.memory_limit(),
     )
+}
+
+fn digest((answers, shares, limit): &ClassKey) -> [u8; 16] {
+    let mut digest = Sha256::new();
+    for (name, value) in answers {
+        digest.update(name.to_le_bytes());
+        // The length keeps different answers from having the same bytes together.
+        digest.update((value.len() as u64).to_le_bytes());
+        digest.update(value);
+    }
+    digest.update(shares.to_le_bytes());
+    digest.update([u8::from(limit.is_some())]);
+    digest.update(limit.unwrap_or(0).to_le_bytes());
+    let mut short = [0; 16];
+    short.copy_from_slice(&digest.finalize()[..16]);
+    short
 }
 
 /// The answers by which a device differs from others of its class.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_proto::control::InfoAnswer;
 use causeway_proto::request::DeviceRequest;
 
-use super::class::{Classes, KindPattern, Pattern, identities, kinds};
+use super::class::{Classes, DeviceClass, KindPattern, Pattern, identities, kinds};
 use super::id::{DeviceId, NodeId, Unit};
 use super::limits::{self, TooMuch};
 use super::offer::OfferedDevice;
@@ -252,35 +252,56 @@ impl Cluster {
         attempt(needed).map(|chosen| (needed, chosen))
     }
 
-    /// Chooses free units of another open node that equal these of `node`, one for one: of the same class, and at the
-    /// same places in the node's inventory.
-    pub(crate) fn choose_equal(&self, node: NodeId, units: &[Unit]) -> Option<Vec<Chosen>> {
-        let others = self.nodes.iter();
-        let others = others.filter(|of| of.open && of.node != node && !of.devices.is_empty());
-        let mut equal = others.filter_map(|other| self.equal_on(other.node, node, units));
-        equal.next()
+    /// The classes of a node's devices, in this order. `None`: the node has no such device.
+    pub(crate) fn classes_of<'a>(
+        &self,
+        node: NodeId,
+        units: impl IntoIterator<Item = &'a Unit>,
+    ) -> Option<Vec<DeviceClass>> {
+        let class = |unit: &Unit| {
+            let device = self.device(self.place(node, unit.device)?);
+            Some(DeviceClass {
+                device: device.id,
+                class: self.classes.digest(device.class),
+            })
+        };
+        units.into_iter().map(class).collect()
     }
 
-    fn equal_on(&self, other: NodeId, node: NodeId, units: &[Unit]) -> Option<Vec<Chosen>> {
-        let mut chosen: Vec<Chosen> = Vec::with_capacity(units.len());
-        for unit in units {
-            let theirs = self.place(other, unit.device)?;
-            let (has, had) = (
-                self.device(theirs),
-                self.device(self.place(node, unit.device)?),
-            );
-            if has.class != had.class {
+    /// Chooses free units of one open node, other than `but`, one for each of `wanted`: of the same class, and at the same
+    /// places in the node's inventory.
+    pub(crate) fn choose_equal(
+        &self,
+        wanted: &[DeviceClass],
+        but: Option<NodeId>,
+    ) -> Option<Vec<Chosen>> {
+        let nodes = self.nodes.iter().map(|of| of.node);
+        let mut nodes = nodes.filter(|node| Some(*node) != but);
+        nodes.find_map(|node| self.equal_on(node, wanted))
+    }
+
+    /// The same choice on one node.
+    pub(crate) fn equal_on(&self, node: NodeId, wanted: &[DeviceClass]) -> Option<Vec<Chosen>> {
+        let slot = self.slots.get(&node)?;
+        if !self.nodes[slot.0 as usize].open {
+            return None;
+        }
+        let mut chosen: Vec<Chosen> = Vec::with_capacity(wanted.len());
+        for wanted in wanted {
+            let place = self.place(node, wanted.device)?;
+            let device = self.device(place);
+            if self.classes.digest(device.class) != wanted.class {
                 return None;
             }
             let is_free = |share: &u16| {
                 let unit = Unit {
-                    device: unit.device,
+                    device: wanted.device,
                     share: *share,
                 };
-                !has.taken.contains(share) && chosen.iter().all(|of| of.unit != unit)
+                !device.taken.contains(share) && chosen.iter().all(|of| of.unit != unit)
             };
-            let share = (0..has.shares).find(is_free)?;
-            chosen.push(self.chosen(theirs, share));
+            let share = (0..device.shares).find(is_free)?;
+            chosen.push(self.chosen(place, share));
         }
         Some(chosen)
     }

@@ -22,6 +22,7 @@ mod select;
 mod select_tests;
 mod supply;
 
+pub use class::DeviceClass;
 pub(crate) use cluster::{Chosen, Cluster, Level};
 pub use id::{DeviceId, NodeId, Unit};
 pub use offer::{OfferedDevice, Shares, offered};

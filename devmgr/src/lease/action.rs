@@ -66,8 +66,8 @@ pub enum Action {
         /// The state.
         outcome: Outcome,
     },
-    /// A lease has lost the devices of one node and goes on with the others. The client receives the new
-    /// state.
+    /// A lease has lost the devices of one node. The lease goes on with the others, or waits for equal devices if there
+    /// are none. The client receives the new state.
     Reduced {
         /// The lease.
         lease: LeaseId,
@@ -99,13 +99,13 @@ pub enum Action {
         /// The node's grant of that lease.
         epoch: Epoch,
     },
-    /// A lease was moved to another node. The client receives the new state.
+    /// A lease was moved to another node, or another node has replaced its lost one. The client receives the new state.
     Moved {
         /// The lease.
         lease: LeaseId,
         /// The node that the lease has left.
         from: NodeId,
-        /// The node that serves the lease now.
+        /// The node that serves the lease now. After a loss, this may be the same node.
         to: NodeId,
         /// The state since then: `Reserved` or `Leased`.
         outcome: Outcome,
@@ -192,19 +192,24 @@ pub struct Granted {
     pub lost: Vec<(NodeId, Vec<Unit>)>,
     /// All moves of the lease, the latest last.
     pub moves: Vec<UnitsMoved>,
+    /// Whether equal units take the place of these if their only node is lost.
+    pub replaceable: bool,
     /// When the lease ends unless it is confirmed or renewed.
     pub until: Time,
     /// When the lease ends in any case.
     pub ends: Option<Time>,
 }
 
-/// Units of one node that a lease had, and those of another node that it has instead.
+/// Units of a node that a lease had, and those that it has instead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct UnitsMoved {
     /// The node that the lease has left, with the units there.
     pub from: (NodeId, Vec<Unit>),
     /// The node that took over, with the units there.
     pub to: (NodeId, Vec<Unit>),
+    /// Whether the first node was lost with its sessions. Then both may be the same node.
+    #[serde(default)]
+    pub replaced: bool,
 }
 
 /// A refusal with an explanation.
@@ -285,6 +290,11 @@ pub enum EndReason {
     /// All nodes of the lease are lost or have restarted.
     #[error("the lease's nodes were lost")]
     NodeLost,
+    /// The only node of the lease was lost, and nothing has replaced it in time.
+    #[error(
+        "the lease's node was lost, and no equal device became free within 10 minutes; request devices anew"
+    )]
+    NotReplaced,
     /// An administrator drains the lease's node, and the lease was not moved in time.
     #[error("the lease's node is drained, and the lease could not be moved to another one in time")]
     Drained,

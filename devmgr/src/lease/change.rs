@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::action::UnitsMoved;
 use super::id::{Epoch, LeaseId};
-use crate::inventory::{NodeId, Unit};
+use crate::inventory::{DeviceClass, NodeId, Unit};
 use crate::policy::ledger::{Hour, UseRow};
 use crate::policy::{Class, GroupName, Policy, Quota, Subject, UserName};
 use crate::time::{Span, Wall};
@@ -91,6 +91,9 @@ pub struct LeaseRow {
     /// All moves of the lease, the latest last.
     #[serde(default)]
     pub moved: Vec<UnitsMoved>,
+    /// The classes of the units' devices, if equal ones take their place when the node is lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replace: Vec<DeviceClass>,
     /// When the lease was granted.
     pub since: Wall,
     /// Time limit of the lease.
@@ -135,6 +138,9 @@ pub struct WaitingRow {
     pub limit: Option<Span>,
     /// Whether the client gets a reservation first.
     pub reserve: bool,
+    /// Whether equal devices take the place of lost ones.
+    #[serde(default)]
+    pub replace: bool,
     /// When the request began to wait.
     pub since: Wall,
 }

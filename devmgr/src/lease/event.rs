@@ -193,4 +193,6 @@ pub struct NewRequest {
     pub wait: bool,
     /// Whether to make a reservation first, which the client then confirms.
     pub reserve: bool,
+    /// Whether the holder can execute its sessions again at equal devices, if the lease's only node is lost.
+    pub replace: bool,
 }

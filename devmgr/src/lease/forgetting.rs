@@ -84,6 +84,10 @@ impl Manager {
         };
         let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
         for epoch in epochs {
+            // Replaced is what a node loses. An administrator has given these leases up.
+            if let Some(holding) = self.grants.get_mut(&epoch) {
+                holding.replace.clear();
+            }
             self.part_lost(epoch, id);
         }
         if self.nodes.remove(&id).is_some_and(|of| of.absence_stored) {

@@ -107,11 +107,12 @@ impl Manager {
             phase: Phase::Offered {
                 until: self.now.after(self.policy.timing.acknowledge),
             },
-            parts,
             limit: room.limit,
             ends: room.limit.map(|limit| self.now.after(limit)),
             since: self.wall(),
             moved: Vec::new(),
+            replace: self.replaceable(demand, &parts),
+            parts,
             silence: Silence::default(),
         };
         self.grants.insert(epoch, holding);
@@ -136,6 +137,25 @@ impl Manager {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.grants.insert(epoch);
         }
+        self.send_grant(demand, (epoch, node), &units, limit);
+        GrantPart {
+            node,
+            units,
+            state: PartState::Asked,
+            sessions: 0,
+            counted: true,
+            promised,
+        }
+    }
+
+    /// Sends a node its part of a grant.
+    pub(super) fn send_grant(
+        &mut self,
+        demand: &NewRequest,
+        (epoch, node): (Epoch, NodeId),
+        units: &[Chosen],
+        limit: Option<Span>,
+    ) {
         let granted = units.iter().map(|of| GrantedUnit {
             unit: of.unit,
             memory_limit: of.limit,
@@ -151,14 +171,6 @@ impl Manager {
             resume: self.policy.timing.resume,
         };
         self.act(Action::Grant(grant));
-        GrantPart {
-            node,
-            units,
-            state: PartState::Asked,
-            sessions: 0,
-            counted: true,
-            promised,
-        }
     }
 
     pub(super) fn acknowledged(&mut self, word: GrantReport) {
@@ -242,6 +254,7 @@ impl Manager {
             units: there.map(units).collect(),
             lost: holding.lost().map(units).collect(),
             moved: holding.moved.clone(),
+            replace: holding.replace.clone(),
             since: holding.since,
             limit: holding.limit,
             confirmed: !matches!(holding.phase, Phase::Reserved { .. }),
@@ -287,10 +300,11 @@ impl Manager {
         let due = match holding.phase {
             Phase::Ending { .. } if self.unacknowledged(epoch).is_empty() => None,
             Phase::Ending { .. } => Some(self.now.after(self.policy.timing.repeat)),
-            _ => [holding.until(), self.silence_due(holding)]
-                .into_iter()
-                .flatten()
-                .min(),
+            _ => {
+                let sought = self.sought.get(&epoch).copied();
+                let due = [holding.until(), self.silence_due(holding), sought];
+                due.into_iter().flatten().min()
+            }
         };
         self.alarms.set(Alarm::Grant(epoch), due);
     }
@@ -300,6 +314,19 @@ impl Manager {
         let Some(holding) = self.grants.get(&epoch) else {
             return;
         };
+        if self
+            .sought
+            .get(&epoch)
+            .is_some_and(|until| *until <= self.now)
+        {
+            // Nobody was to seek for a row of an earlier manager.
+            let reason = match holding.replace.is_empty() {
+                true => EndReason::NodeLost,
+                false => EndReason::NotReplaced,
+            };
+            self.end(epoch, reason);
+            return;
+        }
         let used = holding.sessions() > 0;
         if holding.is_live() && holding.ends.is_some_and(|ends| ends <= self.now) {
             self.end(epoch, EndReason::TimeLimit);
@@ -443,7 +470,8 @@ impl From<Exceeded> for Refusal {
     }
 }
 
-fn memory_of(units: &[Chosen]) -> u64 {
+/// Memory of units, as quotas count it.
+pub(super) fn memory_of(units: &[Chosen]) -> u64 {
     let memory = units.iter().map(|of| of.memory);
     memory.fold(0, u64::saturating_add)
 }
@@ -455,11 +483,17 @@ impl Manager {
             return;
         };
         let (phase, lease) = (holding.phase, holding.demand.lease);
+        if holding.is_replaceable() {
+            self.part_gone(epoch, node);
+            self.seek(epoch, node);
+            return;
+        }
         // The time has to be charged before the part is gone: `settle_time` skips parts that are gone.
         if holding.is_live() {
             self.settle_time(epoch, Some(node));
         }
         self.part_gone(epoch, node);
+        self.uncount(epoch, Some(node));
         let gone = self.grants.get(&epoch).is_some_and(Holding::is_gone);
         match phase {
             Phase::Offered { .. } => self.offer_failed(epoch),
@@ -496,7 +530,6 @@ impl Manager {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.grants.remove(&epoch);
         }
-        self.uncount(epoch, Some(node));
         self.arm_node(node);
         self.chance = true;
     }
@@ -538,7 +571,8 @@ impl Manager {
             }
             let promised = std::mem::take(&mut part.promised);
             self.ledger.remove(&demand.party, 0, 0, promised);
-            if live && part.state != PartState::Gone {
+            // What is gone and still counts is being replaced.
+            if live && (part.state != PartState::Gone || part.counted) {
                 let devices = part.units.len() as u32;
                 let time = (since, end);
                 rows.extend(self.ledger.write_down(&demand.party, devices, time, window));
@@ -582,6 +616,9 @@ impl Manager {
         self.settle_time(epoch, None);
         let demand = self.grants[&epoch].demand.clone();
         self.end_move_of(epoch);
+        if self.sought.remove(&epoch).is_some() {
+            self.uncount(epoch, None);
+        }
         // From now on the user may request again, while the nodes still withdraw.
         self.leases.remove(&demand.lease);
         self.store(Change::DeleteLease(demand.lease));

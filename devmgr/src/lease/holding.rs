@@ -6,6 +6,7 @@
 //!    └─ refused, late, node lost ─► Ending ◄─────────┘ released, expired, revoked, …
 //! Ending ─ every part gone ─► forgotten
 //! Moving ─ the sessions have moved ─► as the grant before, which becomes Ending (`moving`)
+//! Active, Lapsed ─ the only part is lost ─► unchanged, and another grant is Moving (`replacing`)
 //! ```
 //!
 //! Invariant: a part's units are taken until the part is gone. A part is gone only when its node says so,
@@ -19,7 +20,7 @@ use super::id::Epoch;
 use super::reasons::Reasons;
 use super::shortfall::Shortfall;
 use super::silence::Silence;
-use crate::inventory::{Chosen, NodeId};
+use crate::inventory::{Chosen, DeviceClass, NodeId, Unit};
 use crate::policy::queue::QueuePlace;
 use crate::time::{Span, Time, Wall};
 
@@ -66,6 +67,8 @@ pub(super) struct Holding {
     pub(super) since: Wall,
     /// All moves of the lease, the latest last.
     pub(super) moved: Vec<UnitsMoved>,
+    /// The classes of the units' devices, if equal ones take their place when the node is lost.
+    pub(super) replace: Vec<DeviceClass>,
     /// For how long nothing was heard of the holder.
     pub(super) silence: Silence,
 }
@@ -121,6 +124,25 @@ pub(super) enum PartState {
     Gone,
 }
 
+impl GrantPart {
+    /// A part that does not count for the party's quotas, without sessions.
+    pub(super) fn uncounted(node: NodeId, units: Vec<Chosen>, state: PartState) -> Self {
+        Self {
+            node,
+            units,
+            state,
+            sessions: 0,
+            counted: false,
+            promised: Span(0),
+        }
+    }
+
+    /// The node, and the units there.
+    pub(super) fn units_by_node(&self) -> (NodeId, Vec<Unit>) {
+        (self.node, self.units.iter().map(|of| of.unit).collect())
+    }
+}
+
 impl Holding {
     /// Whether its client knows of the grant, and the grant has not ended.
     pub(super) fn is_live(&self) -> bool {
@@ -154,6 +176,11 @@ impl Holding {
         self.parts.iter().all(|of| of.state == PartState::Gone)
     }
 
+    /// Whether the lease has lost its only part, and equal units are sought.
+    pub(super) fn is_sought(&self) -> bool {
+        self.is_live() && self.is_gone()
+    }
+
     /// When the grant ends unless it is confirmed or renewed, at the latest at its time limit.
     pub(super) fn until(&self) -> Option<Time> {
         match self.phase {
@@ -183,12 +210,14 @@ impl Holding {
     /// The grant as its client is told. `skew` converts the manager's time to the caller's clock.
     pub(super) fn granted(&self, skew: Span) -> Granted {
         let there = self.parts.iter().filter(|of| of.state != PartState::Gone);
-        let units = |of: &GrantPart| of.units.iter().map(|of| of.unit).collect();
+        // A client gives up what is lost, and other units are to take the place of these.
+        let lost = self.lost().filter(|_| !self.is_sought());
         Granted {
             epoch: self.epoch,
-            units: there.map(|of| (of.node, units(of))).collect(),
-            lost: self.lost().map(|of| (of.node, units(of))).collect(),
+            units: there.map(GrantPart::units_by_node).collect(),
+            lost: lost.map(GrantPart::units_by_node).collect(),
             moves: self.moved.clone(),
+            replaceable: !self.replace.is_empty(),
             until: self.until().unwrap_or_default().after(skew),
             ends: self.ends.map(|ends| ends.after(skew)),
         }

@@ -47,6 +47,7 @@ impl Manager {
             grants: Default::default(),
             leases: Default::default(),
             moves: Default::default(),
+            sought: Default::default(),
             queue: Queue::default(),
             ledger: Ledger::default(),
             alarms: Alarms::default(),
@@ -128,19 +129,10 @@ impl Manager {
             limit: row.limit,
             wait: false,
             reserve: !row.confirmed,
+            replace: !row.replace.is_empty(),
         });
-        let mut parts = Vec::with_capacity(row.units.len() + row.lost.len());
-        for (node, units) in row.units {
-            parts.push(self.load_part(row.epoch, &demand, node, chosen(node, units)));
-        }
-        parts.extend(row.lost.into_iter().map(|(node, units)| GrantPart {
-            node,
-            units: chosen(node, units),
-            state: PartState::Gone,
-            sessions: 0,
-            counted: false,
-            promised: Span(0),
-        }));
+        let is_sought = row.units.is_empty();
+        let parts = self.load_parts(row.epoch, &demand, row.units, row.lost);
         let timing = &self.policy.timing;
         let passed = self.calendar.since(since);
         let left = |limit: Span| Span(limit.0.saturating_sub(passed.0));
@@ -162,11 +154,38 @@ impl Manager {
             ends: row.limit.map(|limit| self.now.after(left(limit))),
             since,
             moved: row.moved,
+            replace: row.replace,
             silence,
         };
         self.leases.insert(row.lease, Standing::Granted(row.epoch));
         self.grants.insert(row.epoch, holding);
+        if is_sought {
+            self.begin_search(row.epoch);
+        }
         self.arm_grant(row.epoch);
+    }
+
+    fn load_parts(
+        &mut self,
+        epoch: Epoch,
+        demand: &NewRequest,
+        there: Vec<(NodeId, Vec<UnitRow>)>,
+        lost: Vec<(NodeId, Vec<UnitRow>)>,
+    ) -> Vec<GrantPart> {
+        let is_sought = there.is_empty();
+        let mut parts = Vec::with_capacity(there.len() + lost.len());
+        for (node, units) in there {
+            parts.push(self.load_part(epoch, demand, node, chosen(node, units)));
+        }
+        for (node, units) in lost {
+            let lost = GrantPart::uncounted(node, chosen(node, units), PartState::Gone);
+            // Lost units count until they are replaced.
+            parts.push(match is_sought {
+                true => self.counted(demand, lost),
+                false => lost,
+            });
+        }
+        parts
     }
 
     /// Counts a node's part of a lease, and notes it with the node.
@@ -177,6 +196,17 @@ impl Manager {
         node: NodeId,
         units: Vec<Chosen>,
     ) -> GrantPart {
+        // The node may be missing from the rows; its lease must still be fenced.
+        self.nodes.entry(node).or_default().grants.insert(epoch);
+        self.counted(
+            demand,
+            GrantPart::uncounted(node, units, PartState::Serving),
+        )
+    }
+
+    /// The part, which counts for the quotas from now on.
+    fn counted(&mut self, demand: &NewRequest, part: GrantPart) -> GrantPart {
+        let units = &part.units;
         let promised = demand
             .limit
             .map_or(0, |of| of.0.saturating_mul(units.len() as u64));
@@ -186,15 +216,10 @@ impl Manager {
             .fold(0, u64::saturating_add);
         self.ledger
             .add(&demand.party, units.len() as u32, memory, Span(promised));
-        // The node may be missing from the rows; its lease must still be fenced.
-        self.nodes.entry(node).or_default().grants.insert(epoch);
         GrantPart {
-            node,
-            units,
-            state: PartState::Serving,
-            sessions: 0,
             counted: true,
             promised: Span(promised),
+            ..part
         }
     }
 
@@ -221,6 +246,7 @@ impl Manager {
             limit: row.limit,
             wait: true,
             reserve: row.reserve,
+            replace: row.replace,
         });
         self.from_before.insert(row.place);
         self.enqueue(&demand, queued);

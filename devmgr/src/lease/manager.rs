@@ -45,6 +45,8 @@ pub struct Manager {
     pub(super) leases: BTreeMap<LeaseId, Standing>,
     /// Grants whose leases are being moved, with the grants that take over.
     pub(super) moves: BTreeMap<Epoch, Epoch>,
+    /// Grants without any node, for whose lost units equal ones are sought, until these times.
+    pub(super) sought: BTreeMap<Epoch, Time>,
     pub(super) queue: Queue<Waiting>,
     pub(super) ledger: Ledger,
     pub(super) alarms: Alarms,
@@ -138,9 +140,13 @@ impl Manager {
         while let Some(alarm) = self.alarms.take_due(self.now) {
             self.ring(alarm);
         }
+        // Before a request that arrives now takes what the alarms have freed.
+        if self.chance {
+            self.begin_replacements();
+        }
         self.apply(event);
         if self.chance {
-            self.begin_moves();
+            self.begin_takeovers();
         }
         self.serve();
         // At most once per interval, because a report goes over the whole queue.
@@ -200,6 +206,10 @@ impl Manager {
             Event::MoveEnded(word, target, result) => self.move_ended(word, target, result),
             Event::ForgetNode { node, force } => {
                 if self.may_forget(node, force).is_ok() {
+                    // An administrator gives these leases up with their node.
+                    for epoch in self.sought_for(node) {
+                        self.end(epoch, EndReason::NodeLost);
+                    }
                     self.forget_node(node);
                 }
             }

@@ -24,6 +24,7 @@ mod manager;
 mod moving;
 mod nodes;
 mod reasons;
+mod replacing;
 mod requests;
 mod serving;
 mod shortfall;

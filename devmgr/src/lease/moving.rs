@@ -12,8 +12,9 @@
 
 use std::collections::BTreeMap;
 
-use super::action::{Action, EndReason, Grant, GrantedUnit, UnitsMoved};
+use super::action::{Action, EndReason, UnitsMoved};
 use super::event::{GrantReport, MoveResult};
+use super::grants::memory_of;
 use super::holding::{GrantPart, Holding, PartState, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::{Manager, Standing};
@@ -21,15 +22,18 @@ use super::silence::Silence;
 use crate::inventory::{Chosen, NodeId, Unit};
 use crate::time::{Span, Time};
 
-/// Longest time of a move without a deadline of the administrator.
-const LONGEST: Span = Span::seconds(600);
+/// Longest time of a move without a deadline of the administrator, and of the search for equal units.
+pub(super) const LONGEST: Span = Span::seconds(600);
 /// Why a lease of several nodes stays: its nodes have one grant, and a new grant would end the sessions of the other nodes.
 const SEVERAL: &str = "it has devices of several nodes in one grant, which cannot move one by one";
 /// Why a lease waits.
 const NO_TARGET: &str = "no equal device is free at the same place of another node";
+/// Why a lease waits whose node was lost.
+pub(super) const NO_REPLACEMENT: &str =
+    "its node was lost, and no equal device is free at the same place of any node";
 
-/// The grant that moves, its units, and the node with the units that it moves to.
-type Target = (Epoch, Vec<Unit>, NodeId, Vec<Chosen>);
+/// The grant that moves, its units, and the units that it moves to.
+type Target = (Epoch, Vec<Unit>, Vec<Chosen>);
 
 /// What becomes of the leases of a node that they are to leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,14 +66,15 @@ impl Manager {
         let Some(node) = self.nodes.get(&id).filter(|node| node.draining) else {
             return;
         };
-        let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
+        let mut epochs: Vec<Epoch> = node.grants.iter().copied().collect();
+        epochs.extend(self.sought_for(id));
         let mut leases = BTreeMap::new();
         for epoch in epochs {
             // A lease that is just moving here is not there yet.
             if let Some(of) = self.grants.get(&epoch).filter(|of| of.is_live()) {
                 let departure = match self.moves.get(&epoch) {
-                    Some(to) => Departure::Moves(self.target_of(*to)),
-                    None => Departure::Waits(NO_TARGET.to_owned()),
+                    Some(to) if !of.is_sought() => Departure::Moves(self.target_of(*to)),
+                    _ => Departure::Waits(NO_TARGET.to_owned()),
                 };
                 leases.insert(of.demand.lease, departure);
             }
@@ -94,8 +99,14 @@ impl Manager {
         leases.map(|(lease, of)| (*lease, now(lease, of))).collect()
     }
 
+    /// Offers free units to leases that are to leave their nodes, or have lost them.
+    pub(super) fn begin_takeovers(&mut self) {
+        self.begin_replacements();
+        self.begin_moves();
+    }
+
     /// Begins the moves for which units may be free.
-    pub(super) fn begin_moves(&mut self) {
+    fn begin_moves(&mut self) {
         let waiting = self.nodes.iter().flat_map(|(id, node)| {
             let leases = node.leaving.iter().flat_map(|of| &of.leases);
             let waiting = leases.filter(|(_, of)| matches!(of, Departure::Waits(_)));
@@ -117,86 +128,91 @@ impl Manager {
         };
         let old = self.grants.get(&from).filter(|of| of.is_live());
         let old = old.ok_or(Departure::Ended)?;
-        let mut there = old.parts.iter().filter(|of| of.state != PartState::Gone);
-        let (Some(part), None) = (there.next(), there.next()) else {
-            return Err(Departure::Stays(SEVERAL.to_owned()));
+        let there = old.parts.iter().filter(|of| of.state != PartState::Gone);
+        let part = match there.collect::<Vec<_>>()[..] {
+            // The part is lost as soon as the node has withdrawn it.
+            [part] if part.state == PartState::Withdrawing => {
+                return Err(Departure::Waits(NO_REPLACEMENT.to_owned()));
+            }
+            [part] if part.node == id => part,
+            [_] => return Err(Departure::Ended),
+            // The node was lost, and the lease is to be replaced.
+            [] => return Err(Departure::Waits(NO_REPLACEMENT.to_owned())),
+            _ => return Err(Departure::Stays(SEVERAL.to_owned())),
         };
-        if part.node != id {
-            return Err(Departure::Ended);
-        }
         let units: Vec<_> = part.units.iter().map(|of| of.unit).collect();
-        let chosen = self.cluster.choose_equal(id, &units);
+        let classes = self.cluster.classes_of(id, &units);
+        let chosen = classes.and_then(|of| self.cluster.choose_equal(&of, Some(id)));
+        // The node may have got other devices while no manager ran. Quotas count the memory of the granted ones.
+        let chosen = chosen.filter(|of| memory_of(of) == memory_of(&part.units));
         let chosen = chosen.ok_or_else(|| Departure::Waits(NO_TARGET.to_owned()))?;
-        let Some(target) = chosen.first().map(|of| of.node) else {
-            return Err(Departure::Ended);
-        };
-        Ok((from, units, target, chosen))
+        Ok((from, units, chosen))
     }
 
     // Offers a lease's grant of a node to another node, and returns that.
     fn begin_move(&mut self, id: NodeId, lease: LeaseId) -> Result<NodeId, Departure> {
-        let (from, units, target, chosen) = self.choose_target(id, lease)?;
-        let old = self.grants.get(&from).ok_or(Departure::Ended)?;
-        let (demand, limit, ends) = (old.demand.clone(), old.limit, old.ends);
-        let (since, mut moved) = (old.since, old.moved.clone());
-        moved.push(UnitsMoved {
-            from: (id, units),
-            to: (target, chosen.iter().map(|of| of.unit).collect()),
-        });
+        let (from, units, chosen) = self.choose_target(id, lease)?;
+        let target = self.offer_instead(from, (id, units), chosen);
+        target.ok_or(Departure::Ended)
+    }
+
+    /// Offers units of a node that are to take over from a lease's grant, which has `left` so far. Returns the node.
+    pub(super) fn offer_instead(
+        &mut self,
+        from: Epoch,
+        left: (NodeId, Vec<Unit>),
+        chosen: Vec<Chosen>,
+    ) -> Option<NodeId> {
+        let target = chosen.first()?.node;
         let epoch = self.next_epoch();
+        let old = self.grants.get(&from)?;
+        let (demand, limit, ends, since) = (old.demand.clone(), old.limit, old.ends, old.since);
+        let mut moved = old.moved.clone();
+        moved.push(UnitsMoved {
+            from: left,
+            to: (target, chosen.iter().map(|of| of.unit).collect()),
+            replaced: old.is_sought(),
+        });
+        let replace = self.still_replaceable(old, &chosen, &moved);
         for of in &chosen {
             self.cluster.take(of.node, of.unit);
         }
         if let Some(node) = self.nodes.get_mut(&target) {
             node.grants.insert(epoch);
         }
-        let timing = &self.policy.timing;
-        let granted = chosen.iter().map(|of| GrantedUnit {
-            unit: of.unit,
-            memory_limit: of.limit,
-        });
-        let grant = Grant {
-            node: target,
-            lease,
-            epoch,
-            user: demand.party.user.clone(),
-            units: granted.collect(),
-            limit: ends.map(|ends| ends.since(self.now)),
-            autonomy: timing.autonomy,
-            resume: timing.resume,
-        };
+        let left = ends.map(|ends| ends.since(self.now));
+        self.send_grant(&demand, (epoch, target), &chosen, left);
         let holding = Holding {
             epoch,
             demand,
             queued: None,
             phase: Phase::Moving {
                 from,
-                until: self.now.after(timing.acknowledge),
+                until: self.now.after(self.policy.timing.acknowledge),
             },
             // The old part counts until the move is complete.
-            parts: vec![GrantPart {
-                node: target,
-                units: chosen,
-                state: PartState::Asked,
-                sessions: 0,
-                counted: false,
-                promised: Span(0),
-            }],
+            parts: vec![GrantPart::uncounted(target, chosen, PartState::Asked)],
             limit,
             ends,
             since,
             moved,
+            replace,
             silence: Silence::default(),
         };
-        self.act(Action::Grant(grant));
         self.grants.insert(epoch, holding);
         self.moves.insert(from, epoch);
         self.arm_grant(epoch);
-        Ok(target)
+        Some(target)
     }
 
     /// The new node serves its grant: asks the old one to move its sessions there.
     pub(super) fn move_ready(&mut self, epoch: Epoch) {
+        if let Some(Phase::Moving { from, .. }) = self.grants.get(&epoch).map(|of| of.phase)
+            && self.sought.contains_key(&from)
+        {
+            self.complete_move(from, epoch);
+            return;
+        }
         let Some((from, node)) = self.source_of(epoch) else {
             return;
         };
@@ -262,38 +278,39 @@ impl Manager {
         let Some(old) = self.grants.get_mut(&from).filter(|of| of.is_live()) else {
             return;
         };
-        let phase = match old.phase {
-            Phase::Reserved { until } => Phase::Reserved { until },
-            // The sessions are counted anew, by the new node.
-            _ => Phase::Active { until: lease_until },
+        let (phase, silence) = match old.phase {
+            // A lost node says nothing about the holder.
+            phase if old.is_sought() => (phase, old.silence),
+            Phase::Reserved { .. } => (old.phase, Silence::heard(self.now)),
+            // The sessions are counted anew, by the new node. The old one has reported them.
+            _ => (
+                Phase::Active { until: lease_until },
+                Silence::heard(self.now),
+            ),
         };
-        let source = old.parts.iter_mut();
-        let source = source.filter(|of| of.state != PartState::Gone);
-        let (mut counted, mut promised, mut left) = (false, Span(0), None);
-        for part in source {
+        let (mut counted, mut promised) = (false, Span(0));
+        for part in &mut old.parts {
             counted |= std::mem::take(&mut part.counted);
             promised.0 += std::mem::take(&mut part.promised).0;
-            left = Some(part.node);
         }
         let Some(new) = self.grants.get_mut(&to) else {
             return;
         };
-        new.phase = phase;
-        // The old node has reported sessions.
-        new.silence = Silence::heard(self.now);
+        (new.phase, new.silence) = (phase, silence);
         let lease = new.demand.lease;
         if let Some(part) = new.parts.first_mut() {
             (part.counted, part.promised) = (counted, promised);
         }
-        let target = new.parts.first().map(|of| of.node);
+        let way = new.moved.last().map(|of| (of.from.0, of.to.0));
         let outcome = new.outcome(self.skew);
         self.moves.remove(&from);
+        self.sought.remove(&from);
         self.leases.insert(lease, Standing::Granted(to));
         self.store_lease(to);
         // No client has the old grant any more, so its end is nobody's news.
         self.wind_up(from, None);
         self.arm_grant(to);
-        if let (Some(source), Some(target)) = (left, target) {
+        if let Some((source, target)) = way {
             self.departs(source, lease, Departure::Moved(target));
             self.act(Action::Moved {
                 lease,
@@ -363,7 +380,9 @@ impl Manager {
             let parts = holding.parts.iter();
             let others = parts.filter(|of| of.state != PartState::Gone && of.node != id);
             let is_alone = others.count() == 0;
-            let Some(part) = holding.part(id).filter(|of| of.state != PartState::Gone) else {
+            let is_sought = holding.is_sought();
+            let is_there = |of: &&mut GrantPart| is_sought || of.state != PartState::Gone;
+            let Some(part) = holding.part(id).filter(is_there) else {
                 continue;
             };
             if is_alone {
@@ -393,7 +412,7 @@ impl Manager {
         part.map_or(NodeId([0; 16]), |of| of.node)
     }
 
-    fn departs(&mut self, node: NodeId, lease: LeaseId, departure: Departure) {
+    pub(super) fn departs(&mut self, node: NodeId, lease: LeaseId, departure: Departure) {
         let leaving = self.nodes.get_mut(&node).and_then(|of| of.leaving.as_mut());
         if let Some(entry) = leaving.and_then(|of| of.leases.get_mut(&lease)) {
             *entry = departure;

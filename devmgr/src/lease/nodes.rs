@@ -133,7 +133,7 @@ impl Manager {
                 self.part_lost(epoch, id);
                 continue;
             };
-            let phase = holding.phase;
+            let (phase, is_replaceable) = (holding.phase, holding.is_replaceable());
             let Some(part) = holding.part(id) else {
                 continue;
             };
@@ -144,9 +144,13 @@ impl Manager {
                     self.withdraw(id, lease, epoch, reason);
                     self.arm_grant(epoch);
                 }
-                // The part was withdrawn from a lease that goes on with other nodes.
+                // The part was withdrawn from a lease that goes on with other nodes, or is to be replaced.
                 _ if part.state == PartState::Withdrawing => {
-                    self.withdraw(id, lease, epoch, Some(EndReason::Drained));
+                    let reason = match is_replaceable {
+                        true => EndReason::DevicesChanged,
+                        false => EndReason::Drained,
+                    };
+                    self.withdraw(id, lease, epoch, Some(reason));
                 }
                 _ => self.acknowledged(GrantReport {
                     node: id,
@@ -229,7 +233,7 @@ impl Manager {
         self.update_open(id);
     }
 
-    /// Replaces a node's devices, and ends leases whose devices have changed or are gone.
+    /// Replaces a node's devices, and ends or replaces leases whose devices have changed or are gone.
     fn set_devices(&mut self, id: NodeId, devices: &[OfferedDevice]) {
         self.drop_aside_on(id);
         // `replace` frees all units of the node, so none of them may be set aside any more.
@@ -253,11 +257,28 @@ impl Manager {
                 self.cluster.take(id, unit);
                 there &= !changed.contains(&unit) && self.cluster.has(id, unit);
             }
-            if !there && self.grants.get(&epoch).is_some_and(|of| !of.is_ending()) {
-                self.end_any(epoch, EndReason::DevicesChanged);
+            if !there {
+                self.devices_changed(epoch, id);
             }
         }
         self.look_for_hope();
+    }
+
+    /// Devices of a grant have changed or are gone: ends the grant, or takes it from the node to replace it.
+    fn devices_changed(&mut self, epoch: Epoch, id: NodeId) {
+        let Some(holding) = self.grants.get_mut(&epoch).filter(|of| !of.is_ending()) else {
+            return;
+        };
+        if !holding.is_replaceable() {
+            self.end_any(epoch, EndReason::DevicesChanged);
+            return;
+        }
+        // The node's other units may be in use until it says that it has withdrawn the grant.
+        let lease = holding.demand.lease;
+        if let Some(part) = holding.part(id) {
+            part.state = PartState::Withdrawing;
+        }
+        self.withdraw(id, lease, epoch, Some(EndReason::DevicesChanged));
     }
 
     /// Whether a node may serve units that no quota counts: of leases that the manager before has ended.

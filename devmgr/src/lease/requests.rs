@@ -394,6 +394,7 @@ impl Manager {
                 class: demand.class,
                 limit: demand.limit,
                 reserve: demand.reserve,
+                replace: demand.replace,
                 since: queued.since,
             }));
         }

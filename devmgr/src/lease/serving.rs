@@ -70,10 +70,14 @@ impl Manager {
         }
         self.update_totals(false);
         let mut head = self.find_head();
+        // What was set aside for another request may be free now.
+        self.begin_takeovers();
         while let Some(place) = head {
             if !self.try_head(place) {
                 break;
             }
+            // The head may have got other units than those that were set aside for it.
+            self.begin_takeovers();
             head = self.find_head();
         }
         self.note_head(head);
@@ -151,7 +155,7 @@ impl Manager {
         };
         let demand = waiting.demand.clone();
         // A request for one unit needs nothing set aside: the head is tried before all others whenever a
-        // unit is free.
+        // unit is free. Only leases that move or are replaced come first, and their time limits go on.
         if demand.devices.count() < 2 {
             return;
         }

@@ -1,7 +1,7 @@
 //! Read-only views of the manager's state, for listings.
 
 use super::action::{EndReason, Granted};
-use super::holding::{Holding, Phase};
+use super::holding::{GrantPart, Holding, Phase};
 use super::id::{Epoch, LeaseId};
 use super::manager::Manager;
 use crate::policy::UserName;
@@ -51,6 +51,9 @@ impl Manager {
     }
 
     fn lease_view<'a>(&self, of: &'a Holding) -> LeaseView<'a> {
+        let mut granted = of.granted(self.skew);
+        // Whoever looks at the lease wants to know what is replaced, unlike its client.
+        granted.lost = of.lost().map(GrantPart::units_by_node).collect();
         LeaseView {
             lease: of.demand.lease,
             user: &of.demand.party.user,
@@ -61,7 +64,7 @@ impl Manager {
                 Phase::Lapsed { .. } => LeaseState::Lapsed,
                 Phase::Ending { reason } => LeaseState::Ending(reason),
             },
-            granted: of.granted(self.skew),
+            granted,
             since: of.since,
         }
     }

@@ -1,8 +1,8 @@
 //! Finds out why requests wait, and by when they are served at the latest.
 //!
 //! The proof of the times is in [`serving`](super::serving). The manager bases no decision on reasons or times. Invariant:
-//! a time is known only if every lease on open nodes has a time limit. It holds as long as the request could be served, the
-//! nodes stay, and they release units in time. An older request that is away, or that a quota or a lack of devices keeps
+//! a time is known only if every lease has a time limit that is on open nodes, or that may get units there by a move or
+//! a replacement. It holds as long as the request could be served, the nodes stay, and they release units in time. An older request that is away, or that a quota or a lack of devices keeps
 //! back, may still come before the head, and delay it.
 
 use std::collections::HashMap;
@@ -123,12 +123,15 @@ impl Manager {
         });
     }
 
-    /// When the last lease on open nodes is over. `None`: one of them has no time limit.
+    /// When the last lease on open nodes is over, or that may get there. `None`: one of them has no time limit.
     pub(super) fn last_end(&self) -> Option<Time> {
-        let is_open = |node: &NodeId| self.nodes.get(node).is_some_and(Node::is_open);
+        let counts = |of: &Node| of.is_open() || of.leaving.is_some();
+        let counts = |node: &NodeId| self.nodes.get(node).is_some_and(counts);
         let has_units = |holding: &&Holding| {
             let mut parts = holding.parts.iter();
-            parts.any(|part| part.state != PartState::Gone && is_open(&part.node))
+            // The lease may get units of open nodes, even if its own node is not connected any more.
+            (holding.is_live() && !holding.replace.is_empty())
+                || parts.any(|part| part.state != PartState::Gone && counts(&part.node))
         };
         let end = |holding: &Holding| match holding.is_ending() {
             true => Some(self.now),

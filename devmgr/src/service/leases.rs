@@ -345,6 +345,7 @@ fn new_request(
         limit: wire::span(request.time_limit_ms),
         wait: request.wait,
         reserve: request.reserve,
+        replace: request.replace,
     }))
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::identity::TokenId;
-use crate::inventory::{DeviceId, NodeId, Unit};
+use crate::inventory::{DeviceClass, DeviceId, NodeId, Unit};
 use crate::lease::UnitsMoved;
 use crate::lease::change::{Absence, LeaseRow, NodeRow, UnitRow, WaitingRow};
 use crate::lease::{Epoch, LeaseId};
@@ -41,6 +41,11 @@ fn lease(n: u8) -> LeaseRow {
         moved: vec![UnitsMoved {
             from: (NodeId([7; 16]), vec![unit]),
             to: (NodeId([9; 16]), vec![unit]),
+            replaced: true,
+        }],
+        replace: vec![DeviceClass {
+            device: unit.device,
+            class: [n; 16],
         }],
         since: Wall(u64::from(n)),
         limit: Some(Span(1)),
@@ -59,6 +64,7 @@ fn waiting(n: u8) -> WaitingRow {
         class: Class::High,
         limit: None,
         reserve: true,
+        replace: true,
         since: Wall(u64::MAX),
     }
 }
@@ -392,4 +398,21 @@ fn a_store_of_the_first_schema_is_taken_up() {
     let stored = RedbStore::open(&path).unwrap().load().unwrap();
     assert_eq!(stored.schema, Some(super::rows::SCHEMA));
     assert_eq!(stored.rows.leases, [lease(1)]);
+}
+
+#[test]
+fn rows_from_before_replacements_are_read() {
+    let (lease, waiting) = (lease(1), waiting(1));
+    let mut old = serde_json::to_value((&lease, &waiting)).unwrap();
+    for at in 0..2 {
+        assert!(old[at].as_object_mut().unwrap().remove("replace").is_some());
+    }
+    let moved = old[0]["moved"][0].as_object_mut().unwrap();
+    assert!(moved.remove("replaced").is_some());
+    let (mut expected, mut expected_waiting) = (lease, waiting);
+    expected.replace.clear();
+    expected.moved[0].replaced = false;
+    expected_waiting.replace = false;
+    let read: (LeaseRow, WaitingRow) = serde_json::from_value(old).unwrap();
+    assert_eq!(read, (expected, expected_waiting));
 }

@@ -31,6 +31,7 @@ mod racing;
 mod reaching;
 mod real_node;
 mod reducing;
+mod replacing;
 mod restarts;
 mod samples;
 mod several;

@@ -149,6 +149,19 @@ pub(crate) enum Step {
         /// The node that has taken over.
         to: NodeShare,
     },
+    /// The lease has lost its only node. The device manager seeks equal devices, because the program's commands can be
+    /// executed again.
+    Seeking {
+        /// The lost devices, by node.
+        lost: Vec<NodeShare>,
+    },
+    /// Equal devices have replaced those of a lost node.
+    Replaced {
+        /// The lost devices.
+        from: NodeShare,
+        /// The new devices. They may be on the same node, if its daemon was started anew.
+        to: NodeShare,
+    },
     /// The lease is over before the program has ended.
     Over {
         /// The reason.

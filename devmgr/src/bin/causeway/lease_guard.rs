@@ -42,6 +42,8 @@ pub(crate) struct LeaseGuard<'a> {
     losses: Losses,
     // Number of the lease's moves that are known.
     moves: usize,
+    // The lease's devices as far as they are known.
+    nodes: Vec<pb::NodeShare>,
 }
 
 /// The result of a request over one connection.
@@ -64,6 +66,7 @@ impl<'a> LeaseGuard<'a> {
             pauses: Pauses::default(),
             losses: Losses::default(),
             moves: 0,
+            nodes: Vec::new(),
         }
     }
 
@@ -227,7 +230,7 @@ impl<'a> LeaseGuard<'a> {
         }
     }
 
-    /// Renews the lease as long as this is polled, and returns when the lease is reduced or over.
+    /// Renews the lease as long as this is polled, and returns when the lease's devices have changed or it is over.
     pub(crate) async fn keep(&mut self) -> Step {
         loop {
             let change = tokio::select! {
@@ -296,17 +299,28 @@ impl<'a> LeaseGuard<'a> {
         let lost = self.losses.news(granted);
         let known = std::mem::replace(&mut self.moves, granted.moves.len());
         let moved = granted.moves.iter().skip(known).last().cloned();
+        let before = std::mem::replace(&mut self.nodes, granted.nodes.clone());
         let shares = |of: Vec<pb::NodeShare>| of.into_iter().map(NodeShare::from).collect();
+        if granted.nodes.is_empty() {
+            // Between two answers, a lease may be replaced and lost again.
+            let lost = match &moved {
+                Some(of) => of.to.iter().cloned().collect(),
+                None => before,
+            };
+            return (!lost.is_empty()).then(|| Step::Seeking { lost: shares(lost) });
+        }
         if !lost.is_empty() {
             return Some(Step::Reduced {
                 lost: shares(lost),
                 nodes: shares(granted.nodes.clone()),
             });
         }
-        let LeaseMove { from, to } = moved?;
-        Some(Step::Moved {
-            from: from.unwrap_or_default().into(),
-            to: to.unwrap_or_default().into(),
+        let LeaseMove { from, to, replaced } = moved?;
+        let from = from.unwrap_or_default().into();
+        let to = to.unwrap_or_default().into();
+        Some(match replaced {
+            true => Step::Replaced { from, to },
+            false => Step::Moved { from, to },
         })
     }
 

@@ -62,7 +62,10 @@ fn text(leases: &[Lease]) -> String {
 
 /// The units that the lease has, and those that it has lost.
 fn devices(lease: &Lease, names: &NodeNames) -> String {
-    let has = shares(&lease.nodes, names);
+    let has = match lease.nodes.is_empty() && !lease.lost.is_empty() {
+        true => "waits for equal devices".to_owned(),
+        false => shares(&lease.nodes, names),
+    };
     match lease.lost.is_empty() {
         true => has,
         false => format!("{has}; lost: {}", shares(&lease.lost, names)),

@@ -6,7 +6,7 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use crate::json::Step;
+use crate::json::{NodeShare, Step};
 use crate::say::{self, say};
 use crate::text::{NodeNames, duration, milliseconds, printable, shares};
 
@@ -119,29 +119,11 @@ impl Progress {
                     );
                 }
             }
-            Step::Reduced { lost, nodes } => {
-                self.end_line();
-                let names = NodeNames::of_shares(lost.iter().chain(&nodes));
-                let lost = lost.iter().map(|of| names.label(&of.node, &of.name));
-                say!(
-                    "causeway run: the lease has lost the devices of node {}: commands there fail with OpenCL errors; \
-                     the program's other devices are not affected",
-                    printable(&lost.collect::<Vec<_>>().join(", "))
-                );
-            }
-            Step::Moved { from, to } => {
-                self.end_line();
-                let names = NodeNames::of_shares([&from, &to]);
-                say!(
-                    "causeway run: the lease has moved from node {} to node {}",
-                    printable(&names.label(&from.node, &from.name)),
-                    printable(&names.label(&to.node, &to.name))
-                );
-            }
-            Step::Over { reason } => {
-                self.end_line();
-                let reason = printable(&reason);
-                say!("causeway run: the lease has ended while the program runs: {reason}");
+            change => {
+                if let Some(text) = change_text(&change) {
+                    self.end_line();
+                    say!("causeway run: {text}");
+                }
             }
         }
     }
@@ -231,6 +213,53 @@ impl Progress {
             say!("causeway run: {line}");
         }
     }
+}
+
+/// A change of the running program's lease, as a sentence. `None`: the step is something else.
+fn change_text(step: &Step) -> Option<String> {
+    let all = |shares: &[NodeShare], names: &NodeNames| {
+        let labels = shares.iter().map(|of| names.label(&of.node, &of.name));
+        printable(&labels.collect::<Vec<_>>().join(", "))
+    };
+    Some(match step {
+        Step::Reduced { lost, nodes } => {
+            let names = NodeNames::of_shares(lost.iter().chain(nodes));
+            format!(
+                "the lease has lost the devices of node {}: commands there fail with OpenCL errors; the program's other \
+                 devices are not affected",
+                all(lost, &names)
+            )
+        }
+        Step::Moved { from, to } => {
+            let names = NodeNames::of_shares([from, to]);
+            format!(
+                "the lease has moved from node {} to node {}",
+                printable(&names.label(&from.node, &from.name)),
+                printable(&names.label(&to.node, &to.name))
+            )
+        }
+        Step::Seeking { lost } => format!(
+            "the lease has lost its node {}; the device manager seeks equal devices",
+            all(lost, &NodeNames::of_shares(lost))
+        ),
+        Step::Replaced { from, to } => {
+            let names = NodeNames::of_shares([from, to]);
+            format!(
+                "devices of node {} have replaced those of the lost node {}",
+                printable(&names.label(&to.node, &to.name)),
+                printable(&names.label(&from.node, &from.name))
+            )
+        }
+        Step::Over { reason } => format!(
+            "the lease has ended while the program runs: {}",
+            printable(reason)
+        ),
+        Step::Waiting { .. }
+        | Step::Away { .. }
+        | Step::Resumed { .. }
+        | Step::Lost { .. }
+        | Step::Granted { .. } => return None,
+    })
 }
 
 #[cfg(test)]

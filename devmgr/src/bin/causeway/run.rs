@@ -53,7 +53,8 @@ pub(crate) struct Program {
     /// Also use nodes that announce themselves on this machine's networks (CAUSEWAY_DISCOVER=1)
     #[arg(long)]
     discover: bool,
-    /// Execute the program's commands again if a node's process dies; CAUSEWAY_REEXECUTE=1
+    /// Execute the program's commands again if a node's process dies or a leased node is lost;
+    /// CAUSEWAY_REEXECUTE=1
     #[arg(long)]
     survive: bool,
     /// Lease these devices first, such as '2, TYPE=GPU, GLOBAL_MEM_SIZE>=8GiB'; overrides
@@ -291,6 +292,7 @@ async fn lease(
     let program = program.unwrap_or(&arguments.command[0]).to_string_lossy();
     let mut request = options.message(&program);
     request.wait = arguments.wait;
+    request.replace = arguments.survive || settings.survival.reexecute;
     let mut progress = Progress::new(context.json());
     let mut held = LeaseGuard::new(context);
     let signal = tokio::select! {

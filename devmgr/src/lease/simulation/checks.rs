@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::holding::{PartState, Phase};
+use super::super::holding::{GrantPart, Holding, PartState, Phase};
 use super::super::manager::Standing;
+use super::super::moving::LONGEST;
 use super::super::nodes::Node;
 use super::*;
 use crate::inventory::{Level, Manner, Unit};
@@ -59,6 +60,30 @@ impl World {
         self.check_clients();
         self.check_quotas();
         self.check_store();
+        self.check_sought();
+    }
+
+    /// Checks that exactly the live leases without any node are sought, for a bounded time, by one grant each.
+    fn check_sought(&self) {
+        let manager = &self.manager;
+        let grants = manager.grants.iter();
+        let sought = grants
+            .filter(|(_, of)| of.is_sought())
+            .map(|(epoch, _)| epoch);
+        assert!(sought.eq(manager.sought.keys()));
+        for (epoch, until) in &manager.sought {
+            assert!(*until > manager.now && *until <= manager.now.after(LONGEST));
+            let wanted = &manager.grants[epoch].replace;
+            assert!(!wanted.is_empty());
+            let is_offered = manager.moves.contains_key(epoch);
+            let is_free = || manager.cluster.choose_equal(wanted, None).is_some();
+            assert!(is_offered || !is_free(), "equal units are free");
+        }
+        for (from, to) in &manager.moves {
+            let is_its =
+                |of: &Holding| matches!(of.phase, Phase::Moving { from: of, .. } if of == *from);
+            assert!(manager.grants[from].is_live() && is_its(&manager.grants[to]));
+        }
     }
 
     fn check_units(&self) {
@@ -158,11 +183,9 @@ impl World {
                 holding.phase,
                 Phase::Ending { reason: None } | Phase::Moving { .. }
             );
-            for part in holding
-                .parts
-                .iter()
-                .filter(|of| of.state != PartState::Gone)
-            {
+            // What is to be replaced counts, too.
+            let counts = |of: &&GrantPart| of.state != PartState::Gone || holding.is_sought();
+            for part in holding.parts.iter().filter(counts) {
                 assert_eq!(part.counted, known);
                 if known {
                     for subject in holding.demand.party.subjects() {

@@ -111,6 +111,7 @@ impl ExploredState {
                 let mut new = world.new_request(which, if which == 0 { "1" } else { "1; spread" });
                 world.users.remove(&new.lease);
                 (new.lease, new.reserve) = (lease(which), which == 0);
+                new.replace = which == 1;
                 world.users.insert(new.lease, new.party.user.clone());
                 world.event(Event::Request(new));
             }

@@ -13,6 +13,7 @@ mod moving;
 mod node;
 mod orders;
 mod random;
+mod replacing;
 mod scenarios;
 mod several;
 mod store;
@@ -156,18 +157,17 @@ impl World {
         }
     }
 
-    /// Checks a reduced lease: the client's old and new state differ by the named node only.
+    /// Checks a reduced lease: the client's old and new state differ by the named node only. A lease without a node
+    /// waits for equal devices, and nothing of it counts as lost.
     fn reduced(&mut self, lease: LeaseId, node: NodeId, outcome: Outcome) {
         let (Outcome::Leased(now) | Outcome::Reserved(now)) = outcome else {
             panic!("{lease:?} goes on, and its client hears {outcome:?}");
         };
         let (held, lost): (Vec<_>, Vec<_>) =
             (now.units.iter().collect(), now.lost.iter().collect());
-        assert!(!held.is_empty() && held.iter().all(|(of, _)| *of != node));
-        assert!(
-            lost.iter()
-                .any(|(of, units)| *of == node && !units.is_empty())
-        );
+        assert!(held.iter().all(|(of, _)| *of != node));
+        let is_lost = |(of, units): &&(NodeId, Vec<_>)| *of == node && !units.is_empty();
+        assert_eq!(held.is_empty(), !lost.iter().any(is_lost));
         if let Some(ClientView::Holds(before)) = self.told.get_mut(&lease) {
             before.units.retain(|(of, _)| *of != node);
             assert_eq!(before.units, now.units);
@@ -175,7 +175,8 @@ impl World {
         }
     }
 
-    /// Checks a lease that has moved: its client has as many units as before, of the other node, by a later grant.
+    /// Checks a lease that has moved: its client has as many units as before, of the other node, by a later grant. A lost
+    /// node serves nothing of it any more.
     fn has_moved(&mut self, lease: LeaseId, from: NodeId, to: NodeId, outcome: Outcome) {
         let (Outcome::Leased(now) | Outcome::Reserved(now)) = outcome else {
             panic!("{lease:?} has moved, and its client hears {outcome:?}");
@@ -185,7 +186,11 @@ impl World {
         assert_eq!((last.from.0, last.to.0), (from, to));
         assert_eq!(now.units, std::slice::from_ref(&last.to));
         if let Some(ClientView::Holds(before)) = self.told.get_mut(&lease) {
-            assert_eq!(before.units, std::slice::from_ref(&last.from));
+            let had: &[_] = match last.replaced {
+                true => &[],
+                false => std::slice::from_ref(&last.from),
+            };
+            assert_eq!(before.units, had);
             assert_eq!(last.from.1.len(), last.to.1.len());
             assert!(before.epoch < now.epoch);
             *before = now;

@@ -183,3 +183,24 @@ fn leases_of_several_nodes_stay_and_released_ones_do_not_move() {
     assert!(world.nodes.iter().all(|node| node.serving.is_empty()));
     world.check_in_the_end();
 }
+
+#[test]
+fn a_lease_of_a_device_that_has_changed_without_a_manager_does_not_move() {
+    let mut world = gpus(&[1, 1]);
+    let lease = world.lease(false);
+    let from = world.node_of(lease);
+    world.restart();
+    for at in 0..2 {
+        world.nodes[at].devices = vec![super::random::device(0, true, 16, 1)];
+        world.join(at);
+    }
+    world.deliver_all();
+    world.migrate(world.at(from), None);
+    world.deliver_all();
+    assert_eq!(world.node_of(lease), from);
+    let waits = |(of, departure): &(LeaseId, Departure)| {
+        *of == lease && matches!(departure, Departure::Waits(_))
+    };
+    assert!(world.manager.leaving(from).iter().all(waits));
+    world.check_in_the_end();
+}

@@ -19,9 +19,12 @@ pub(super) enum Op {
         class: u8,
         wait: bool,
         reserve: bool,
+        replace: bool,
     },
     Confirm(u8),
     Renew(u8),
+    /// All clients renew what they have.
+    RenewAll,
     Release(u8),
     Cancel(u8),
     RequestAgain(u8),
@@ -59,15 +62,20 @@ fn op() -> impl Strategy<Value = Op> {
         0_u8..3,
         any::<bool>(),
         any::<bool>(),
+        any::<bool>(),
     );
-    let request = request.prop_map(|(user, shape, limit, class, wait, reserve)| Op::Request {
-        user,
-        shape,
-        limit,
-        class,
-        wait,
-        reserve,
-    });
+    let request =
+        request.prop_map(
+            |(user, shape, limit, class, wait, reserve, replace)| Op::Request {
+                user,
+                shape,
+                limit,
+                class,
+                wait,
+                reserve,
+                replace,
+            },
+        );
     let which = any::<u8>();
     prop_oneof![
         8 => request,
@@ -100,6 +108,44 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<bool>().prop_map(Op::Crash),
         1 => Just(Op::Restart),
         1 => any::<i32>().prop_map(Op::WallJump),
+    ]
+}
+
+/// Operations that lose nodes of leases again and again, whose clients live on.
+fn op_of_losses() -> impl Strategy<Value = Op> {
+    let request = (0_u8..3, 0_u8..3, 0_u8..4, any::<bool>());
+    let request = request.prop_map(|(user, shape, limit, reserve)| Op::Request {
+        user,
+        shape,
+        limit,
+        class: 1,
+        wait: true,
+        reserve,
+        replace: true,
+    });
+    let which = any::<u8>();
+    prop_oneof![
+        4 => request,
+        2 => which.prop_map(Op::Confirm),
+        8 => Just(Op::RenewAll),
+        1 => which.prop_map(Op::Release),
+        3 => which.prop_map(Op::ToNode),
+        3 => which.prop_map(Op::ToManager),
+        8 => Just(Op::All),
+        1 => which.prop_map(Op::DropToNode),
+        1 => which.prop_map(Op::RepeatToNode),
+        1 => which.prop_map(Op::RepeatToManager),
+        1 => (which, 0_u8..3).prop_map(|(at, count)| Op::Sessions(at, count)),
+        2 => which.prop_map(Op::Lose),
+        8 => which.prop_map(Op::Join),
+        4 => which.prop_map(Op::Reboot),
+        1 => which.prop_map(Op::Replug),
+        1 => which.prop_map(Op::Stop),
+        1 => (which, 0_u8..3).prop_map(|(at, within)| Op::Migrate(at, within)),
+        1 => which.prop_map(|at| Op::Drain(at, false)),
+        3 => (0_u16..20_000).prop_map(Op::Pass),
+        1 => any::<bool>().prop_map(Op::Crash),
+        1 => Just(Op::Restart),
     ]
 }
 
@@ -168,6 +214,17 @@ pub(super) fn world() -> World {
         vec![device(0, true, 8, 2), device(1, false, 4, 1)],
         vec![device(0, true, 4, 1)],
     ];
+    world_of(&nodes)
+}
+
+/// Devices of three nodes that can take each other's places.
+fn equals() -> World {
+    let whole = vec![device(0, true, 4, 1), device(1, true, 4, 1)];
+    let shared = vec![device(0, true, 4, 2), device(1, true, 4, 1)];
+    world_of(&[whole.clone(), whole, shared])
+}
+
+fn world_of(nodes: &[Vec<OfferedDevice>]) -> World {
     let mut policy = Policy::default();
     policy.timing.forget = Span::seconds(100);
     let rows = Rows {
@@ -175,7 +232,7 @@ pub(super) fn world() -> World {
         policy: Some(policy),
         ..Rows::default()
     };
-    World::new(&nodes, rows)
+    World::new(nodes, rows)
 }
 
 impl World {
@@ -214,6 +271,7 @@ impl World {
             limit: None,
             wait: true,
             reserve: false,
+            replace: false,
         }
     }
 
@@ -227,12 +285,13 @@ impl World {
                 class,
                 wait,
                 reserve,
+                replace,
             } => {
                 let mut new = self.new_request(user, SHAPES[usize::from(shape)]);
                 new.limit =
                     [None, Some(20), Some(60), Some(400)][usize::from(limit)].map(Span::seconds);
                 new.class = [Class::Low, Class::Normal, Class::High][usize::from(class)];
-                (new.wait, new.reserve) = (wait, reserve);
+                (new.wait, new.reserve, new.replace) = (wait, reserve, replace);
                 self.check_considered(&new);
                 self.event(Event::Request(new));
             }
@@ -251,6 +310,7 @@ impl World {
                 });
             }
             Op::Restart => self.restart(),
+            Op::RenewAll => self.renew_all(),
             Op::WallJump(by) => self.wall.0 = self.wall.0.saturating_add_signed(by.into()),
             _ => drop(self.run_on_node(op) || self.run_as_client(op)),
         }
@@ -392,6 +452,15 @@ proptest! {
     #[test]
     fn no_unit_is_in_two_leases_and_none_is_lost(ops in vec(op(), 1..120)) {
         let mut world = world();
+        for op in &ops {
+            world.run(op);
+        }
+        world.check_in_the_end();
+    }
+
+    #[test]
+    fn leases_whose_nodes_are_lost_again_and_again_keep_the_rules(ops in vec(op_of_losses(), 40..160)) {
+        let mut world = equals();
         for op in &ops {
             world.run(op);
         }

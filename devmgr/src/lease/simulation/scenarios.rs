@@ -59,12 +59,17 @@ impl World {
         for _ in 0..seconds.div_ceil(10) {
             self.pass(Span::seconds(10.min(seconds)));
             self.deliver_all();
-            for (lease, user) in self.users.clone() {
-                if self.holds(lease) {
-                    self.event(Event::Renew { lease, user });
-                }
-            }
+            self.renew_all();
             self.deliver_all();
+        }
+    }
+
+    /// Clients renew their leases.
+    pub(super) fn renew_all(&mut self) {
+        for (lease, user) in self.users.clone() {
+            if self.holds(lease) {
+                self.event(Event::Renew { lease, user });
+            }
         }
     }
 }

@@ -337,13 +337,15 @@ impl SeveralWorld {
             Action::Withdraw {
                 node, lease, epoch, ..
             } => self.say_to_node(at, node, ToNode::Withdraw(lease, epoch)),
-            Action::Tell { lease, outcome } | Action::Reduced { lease, outcome, .. } => {
+            Action::Tell { lease, outcome }
+            | Action::Reduced { lease, outcome, .. }
+            | Action::Moved { lease, outcome, .. } => {
                 self.tell(at, term, lease, &outcome);
             }
             Action::Ended { lease, reason, .. } => {
                 self.tell(at, term, lease, &Outcome::Ended(reason));
             }
-            Action::Move { .. } | Action::Stay { .. } | Action::Moved { .. } => {
+            Action::Move { .. } | Action::Stay { .. } => {
                 unreachable!("no node of this world is drained with a move")
             }
         }
@@ -561,6 +563,7 @@ fn new_request(which: usize) -> NewRequest {
         limit: None,
         wait: true,
         reserve: false,
+        replace: which == 0,
     }
 }
 

@@ -302,6 +302,7 @@ mod tests {
                 units: nodes.iter().map(|of| (id(*of), Vec::new())).collect(),
                 lost: Vec::new(),
                 moved: Vec::new(),
+                replace: Vec::new(),
                 since: Wall(0),
                 limit: None,
                 confirmed: true,

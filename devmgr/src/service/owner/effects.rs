@@ -63,16 +63,7 @@ impl Owner {
                 lease,
                 node,
                 outcome,
-            } => {
-                let user = shown(self.book.user_of(&lease));
-                tracing::warn!(
-                    ?lease,
-                    user,
-                    ?node,
-                    "a lease has lost the devices of one node"
-                );
-                self.tell_as_it_is(lease, outcome);
-            }
+            } => self.reduced(lease, node, outcome),
             Action::Move {
                 node,
                 lease,
@@ -80,24 +71,13 @@ impl Owner {
                 target,
                 within,
             } => self.order_move(node, lease, epoch, &target, within),
-            Action::Stay { node, lease, epoch } => {
-                tracing::info!(?lease, ?node, epoch = epoch.0, "stay");
-                let word = Stay {
-                    lease_id: lease.0.to_vec().into(),
-                    epoch: epoch.0,
-                };
-                self.send(node, to_node::Message::Stay(word));
-            }
+            Action::Stay { node, lease, epoch } => self.order_stay(node, lease, epoch),
             Action::Moved {
                 lease,
                 from,
                 to,
                 outcome,
-            } => {
-                let user = shown(self.book.user_of(&lease));
-                tracing::info!(?lease, user, ?from, ?to, "a lease has moved");
-                self.tell_as_it_is(lease, outcome);
-            }
+            } => self.moved(lease, (from, to), outcome),
             Action::Ended {
                 lease,
                 user,
@@ -108,6 +88,49 @@ impl Owner {
                 self.tell(lease, Outcome::Ended(reason));
             }
         }
+    }
+
+    fn reduced(&mut self, lease: LeaseId, node: NodeId, outcome: Outcome) {
+        let user = shown(self.book.user_of(&lease));
+        match &outcome {
+            Outcome::Leased(granted) if granted.units.is_empty() => tracing::warn!(
+                ?lease,
+                user,
+                ?node,
+                "a lease has lost its node, and waits for equal devices"
+            ),
+            _ => tracing::warn!(
+                ?lease,
+                user,
+                ?node,
+                "a lease has lost the devices of one node"
+            ),
+        }
+        self.tell_as_it_is(lease, outcome);
+    }
+
+    fn order_stay(&mut self, node: NodeId, lease: LeaseId, epoch: Epoch) {
+        tracing::info!(?lease, ?node, epoch = epoch.0, "stay");
+        let word = Stay {
+            lease_id: lease.0.to_vec().into(),
+            epoch: epoch.0,
+        };
+        self.send(node, to_node::Message::Stay(word));
+    }
+
+    fn moved(&mut self, lease: LeaseId, (from, to): (NodeId, NodeId), outcome: Outcome) {
+        let user = shown(self.book.user_of(&lease));
+        match is_replaced(&outcome) {
+            true => tracing::info!(
+                ?lease,
+                user,
+                ?from,
+                ?to,
+                "equal devices have replaced those of a lost node"
+            ),
+            false => tracing::info!(?lease, user, ?from, ?to, "a lease has moved"),
+        }
+        self.tell_as_it_is(lease, outcome);
     }
 
     fn withdraw(&mut self, node: NodeId, lease: LeaseId, epoch: Epoch, reason: String) {
@@ -242,6 +265,14 @@ impl Owner {
         let now = self.clock.now();
         wire::granted(&self.key, &self.book, now, lease, granted, reserved)
     }
+}
+
+/// Whether the last move of a lease has replaced a lost node.
+fn is_replaced(outcome: &Outcome) -> bool {
+    let (Outcome::Leased(granted) | Outcome::Reserved(granted)) = outcome else {
+        return false;
+    };
+    granted.moves.last().is_some_and(|of| of.replaced)
 }
 
 /// A user's name for the log.

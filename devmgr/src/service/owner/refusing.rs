@@ -161,11 +161,70 @@ fn as_stored(granted: Granted, row: &LeaseRow) -> Granted {
             .map(|(node, rows)| (*node, units(rows)))
             .collect()
     };
+    // A client gives up what is lost. A lease without any unit is sought, and other units replace these.
+    let lost = match row.units.is_empty() {
+        true => Vec::new(),
+        false => units(&row.lost),
+    };
     Granted {
         units: units(&row.units),
-        lost: units(&row.lost),
+        lost,
         epoch: row.epoch,
         moves: row.moved.clone(),
+        replaceable: !row.replace.is_empty(),
         ..granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::{DeviceClass, DeviceId};
+    use crate::time::{Span, Time, Wall};
+
+    #[test]
+    fn a_renewal_while_equal_devices_are_sought_gives_nothing_up() {
+        let device = DeviceId {
+            platform: 0,
+            device: 1,
+        };
+        let unit = UnitRow {
+            unit: crate::inventory::Unit { device, share: 0 },
+            memory: 1,
+        };
+        let [here, lost] = [3, 4].map(|id| (NodeId([id; 16]), vec![unit]));
+        let mut row = LeaseRow {
+            lease: LeaseId([2; 16]),
+            epoch: crate::lease::Epoch(7),
+            user: "ann".into(),
+            groups: Vec::new(),
+            devices: "1".parse().unwrap(),
+            units: vec![here],
+            lost: vec![lost],
+            moved: Vec::new(),
+            replace: Vec::new(),
+            since: Wall(0),
+            limit: None,
+            confirmed: true,
+            silence: Span(0),
+        };
+        let granted = Granted {
+            epoch: row.epoch,
+            units: Vec::new(),
+            lost: Vec::new(),
+            moves: Vec::new(),
+            replaceable: false,
+            until: Time(1),
+            ends: None,
+        };
+        let reduced = as_stored(granted.clone(), &row);
+        assert_eq!((reduced.units.len(), reduced.lost.len()), (1, 1));
+        row.units.clear();
+        row.replace = vec![DeviceClass {
+            device,
+            class: [0; 16],
+        }];
+        let sought = as_stored(granted, &row);
+        assert!(sought.units.is_empty() && sought.lost.is_empty() && sought.replaceable);
     }
 }
