@@ -210,11 +210,14 @@ impl Node for NodeService {
         caller(&request)?;
         let request = request.get_ref();
         let (id, secret) = session_of(&request.session_id, &request.session_secret)?;
-        let reason = self.workers.session_end(&id, &secret).await;
-        Ok(Response::new(SessionEnd {
-            known: reason.is_some(),
-            reason: reason.unwrap_or_default(),
-        }))
+        let end = self.workers.session_end(&id, &secret).await;
+        Ok(Response::new(end.map_or_else(SessionEnd::default, |end| {
+            SessionEnd {
+                known: true,
+                reason: end.reason,
+                lease_lost: end.lease_lost,
+            }
+        })))
     }
 
     type TakeSessionsStream = ReceiverStream<Result<SessionsTaken, Status>>;

@@ -45,6 +45,7 @@ use tokio::sync::Notify;
 use tonic::metadata::MetadataMap;
 
 use self::grants::Grants;
+pub(super) use self::message::LeaseEnd;
 use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted, Why};
 use self::name::{Time, Unit};
 use self::offer::Offer;
@@ -487,17 +488,17 @@ impl Managed {
                         }
                     }
                     Action::End(places, why) => {
-                        let is_over = why.as_ref().is_some_and(Why::is_everywhere);
+                        let end = why.as_ref().map_or(LeaseEnd::Here, Why::end);
                         let reason = why.map_or_else(String::new, |why| format!(": {why}"));
-                        ended.push((places, format!("the lease has ended{reason}"), is_over));
+                        ended.push((places, format!("the lease has ended{reason}"), end));
                     }
                 }
             }
         }
         // The lock is released here, because ending sessions locks the workers' table. A session that is
         // not open yet is ended in `opened`.
-        for (places, reason, is_over) in ended {
-            self.0.workers.end_places(&places, &reason, is_over);
+        for (places, reason, end) in ended {
+            self.0.workers.end_places(&places, &reason, end);
         }
         for (lease, epoch) in over {
             self.0.workers.grant_ended(lease, epoch);

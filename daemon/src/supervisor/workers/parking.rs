@@ -386,7 +386,7 @@ impl WorkersState {
         self.parked.discard(id);
         if let Some(assignment) = ticket.assignment() {
             self.ended
-                .add(id, assignment.secret, reason, Instant::now());
+                .add(id, assignment.secret, reason.into(), Instant::now());
         }
     }
 }

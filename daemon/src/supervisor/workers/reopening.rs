@@ -4,7 +4,8 @@
 //! begins with nothing, as one that takes the place of a worker that has died before its first checkpoint
 //! ([`reexecution`](super::reexecution)).
 //!
-//! Invariants: a session that is here is never opened twice, and one that this daemon has ended stays ended. The reply to a
+//! Invariants: a session that is here is never opened twice, and one that this daemon has ended stays ended, unless its lease
+//! was lost. The reply to a
 //! client may be lost, so the client may ask again until it has connected, and gets the same session, also at a full node.
 
 use std::time::{Duration, Instant};
@@ -50,11 +51,13 @@ impl WorkersState {
     ///
     /// # Errors
     /// [`NotOpened::IsHere`] if a session of its id is here, or if another session of its id has left for another node.
-    /// [`NotOpened::HasEnded`] if this daemon has ended it.
+    /// [`NotOpened::HasEnded`] if this daemon has ended it, other than with its lost lease.
     pub(super) fn may_open_again(&mut self, of: &Reopened) -> Result<(), NotOpened> {
         let Reopened { id, secret } = of;
-        if let Some(reason) = self.ended.reason(id, secret, Instant::now()) {
-            return Err(NotOpened::HasEnded(reason));
+        // The manager may have given a lost lease the same devices again.
+        let ended = self.ended.end(id, secret, Instant::now());
+        if let Some(end) = ended.filter(|end| !end.lease_lost) {
+            return Err(NotOpened::HasEnded(end.reason));
         }
         let is_here = self.sessions.contains_key(id) || self.parked.has(id);
         match is_here || self.moving.refuses(of) {
