@@ -276,9 +276,11 @@ impl Lease {
 
     fn ask(self: &Arc<Self>, asked: Instant) -> Result<Option<Offer>, NoLease> {
         let question = match &self.settings.wanted {
-            LeaseWanted::Devices(devices) => {
-                Question::Reserve(devices.to_string(), self.settings.terms)
-            }
+            LeaseWanted::Devices(devices) => Question::Reserve {
+                request: devices.to_string(),
+                terms: self.settings.terms,
+                replace: self.general.survival.reexecute,
+            },
             LeaseWanted::Lease(lease) => Question::Renew(*lease),
         };
         let offered =
@@ -383,12 +385,17 @@ impl Lease {
         let (lost, nodes) = (held.losses.news(granted), held.nodes.clone());
         let known = std::mem::replace(&mut held.moves, granted.moves.len());
         drop(held);
-        let moves = granted.moves.iter().skip(known);
-        for (from, to) in moves.filter_map(|of| of.from.as_ref().zip(of.to.as_ref())) {
+        for change in granted.moves.iter().skip(known) {
+            let (Some(from), Some(to)) = (&change.from, &change.to) else {
+                continue;
+            };
             let is_it = |node: &&Arc<Node>| node.is(&from.node_uuid);
             let server = self.general.server_at(&to.addresses, &to.name);
             if let (Some(node), Some(server)) = (nodes.iter().find(is_it), server) {
-                node.move_to(to.node_uuid.clone(), server);
+                match change.replaced {
+                    true => node.replace(to.node_uuid.clone(), server),
+                    false => node.move_to(to.node_uuid.clone(), server),
+                }
             }
         }
         for share in lost {

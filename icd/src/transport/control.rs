@@ -14,7 +14,7 @@ use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{
     Client, EndAwayRequest, GetInventoryRequest, GetLinksRequest, GetSessionEndRequest,
     GetStatusRequest, Inventory, Link, MeasureLinkReply, MeasureLinkRequest, NodeStatus,
-    OpenSessionReply, OpenSessionRequest,
+    OpenSessionReply, OpenSessionRequest, SessionEnd,
 };
 use causeway_proto::endpoint::{KeepAlive, over_connection};
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -326,12 +326,12 @@ impl Supervisor {
         }
     }
 
-    /// Why a session has ended; `None` if the node does not know.
+    /// How a session has ended; `None` if the node does not know.
     pub(super) async fn session_end(
         &mut self,
         session: SessionId,
         secret: SessionSecret,
-    ) -> Result<Option<String>, WireError> {
+    ) -> Result<Option<SessionEnd>, WireError> {
         let request = GetSessionEndRequest {
             session_id: Bytes::copy_from_slice(&session.0),
             session_secret: Bytes::copy_from_slice(&secret.0),
@@ -341,7 +341,7 @@ impl Supervisor {
         let end = end
             .map_err(|status| self.caller.explain(&status))?
             .into_inner();
-        Ok((end.known && !end.reason.is_empty()).then_some(end.reason))
+        Ok((end.known && !end.reason.is_empty()).then_some(end))
     }
 
     /// An error for an answer that no correct node sends.

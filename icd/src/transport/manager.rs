@@ -36,8 +36,15 @@ pub type LeaseId = [u8; 16];
 /// A request to the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// Reserve devices, given in the request's one-line form.
-    Reserve(String, LeaseTerms),
+    /// Reserve devices.
+    Reserve {
+        /// The request's one-line form.
+        request: String,
+        /// What the program says of the lease.
+        terms: LeaseTerms,
+        /// Whether the program can go on at other devices if their node is lost.
+        replace: bool,
+    },
     /// Turn a reservation into a lease.
     Confirm(LeaseId),
     /// Extend a lease.
@@ -89,7 +96,7 @@ pub fn ask(
 ) -> Result<Granted, NoLease> {
     let each = match question {
         // The manager may ask its nodes.
-        Question::Reserve(..) => limit,
+        Question::Reserve { .. } => limit,
         Question::Confirm(_) | Question::Renew(_) => ANSWER_WITHIN,
     };
     // A repetition of the request is the same request, whichever manager gets it.
@@ -294,7 +301,24 @@ impl Manager {
 
     async fn ask(&mut self, question: Question, id: LeaseId) -> Told<Granted> {
         let told = match question {
-            Question::Reserve(request, terms) => self.reserve(request, terms, id).await?,
+            Question::Reserve {
+                request,
+                terms,
+                replace,
+            } => {
+                let devices = RequestDevices {
+                    lease_id: Bytes::copy_from_slice(&id),
+                    wire_version: u32::from(WireVersion::CURRENT.number()),
+                    client: Some(this_process()),
+                    request,
+                    priority: terms.priority.into(),
+                    time_limit_ms: terms.time_limit_ms(),
+                    reserve: true,
+                    replace,
+                    ..RequestDevices::default()
+                };
+                self.reserve(devices).await?
+            }
             Question::Confirm(lease) => {
                 let lease_id = Bytes::copy_from_slice(&lease);
                 let request = self.conversation.request(ConfirmReservation { lease_id });
@@ -316,17 +340,8 @@ impl Manager {
         }
     }
 
-    async fn reserve(&mut self, request: String, terms: LeaseTerms, id: LeaseId) -> Told<Granted> {
-        let request = self.conversation.request(RequestDevices {
-            lease_id: Bytes::copy_from_slice(&id),
-            wire_version: u32::from(WireVersion::CURRENT.number()),
-            client: Some(this_process()),
-            request,
-            priority: terms.priority.into(),
-            time_limit_ms: terms.time_limit_ms(),
-            reserve: true,
-            ..RequestDevices::default()
-        });
+    async fn reserve(&mut self, devices: RequestDevices) -> Told<Granted> {
+        let request = self.conversation.request(devices);
         let steps = self.client.request(request).await;
         let steps = steps.map_err(|status| self.conversation.explain(&status))?;
         self.conversation.believe(steps.metadata())?;

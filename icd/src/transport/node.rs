@@ -224,7 +224,7 @@ impl Node {
         let time = |milliseconds: u32| Duration::from_millis(milliseconds.into());
         let (resume, keep) = (time(reply.resume_ms), time(reply.keep_ms));
         let granted = Granted::new(settings, resume, keep, time(reply.restart_ms))
-            .with_reexecution(settings, reply.reexecutes);
+            .with_reexecution(settings, reply.reexecutes, self.is_leased());
         if settings.survival.reexecute && granted.reexecutes.is_none() {
             let why = match reply.not_reexecuted.as_str() {
                 "" => "its daemon is too old, or `resume` is 0",
@@ -413,6 +413,19 @@ impl Node {
         *self.moved.lock() = Some((uuid, server.clone()));
         if let Some(session) = self.live_session() {
             session.move_to(&server);
+        }
+    }
+
+    /// Handles that the lease has lost its devices of this node, and has equal ones of the node of this uuid, which may be
+    /// the same. The open session begins anew there. May wait for a session that is being opened.
+    pub fn replace(&self, uuid: Bytes, server: ServerSettings) {
+        *self.moved.lock() = Some((uuid, server.clone()));
+        if fork::is_child() {
+            return;
+        }
+        let session = self.session.lock().clone();
+        if let Some(session) = session.filter(|session| !session.has_failed()) {
+            session.replace(&server);
         }
     }
 

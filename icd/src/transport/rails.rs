@@ -46,6 +46,8 @@ struct RailsState {
     is_unproven: bool,
     /// Whether the move is news to the thread that dials.
     is_news: bool,
+    /// Whether that server does not have the session, because its node was lost.
+    begins_anew: bool,
     dealing: Dealing,
     peers: Vec<Option<Peer>>,
 }
@@ -72,6 +74,7 @@ impl Rails {
                 fingerprint,
                 is_unproven: false,
                 is_news: false,
+                begins_anew: false,
                 dealing,
                 peers,
             }),
@@ -81,6 +84,15 @@ impl Rails {
 
     /// Replaces all rails, because the session has moved to another server. The first that answers is used from then on.
     pub(super) fn move_to(&self, server: &ServerSettings) {
+        self.lead_to(server, false);
+    }
+
+    /// Replaces all rails, because the session's node is lost. The session has to be opened anew at another server.
+    pub(super) fn replace(&self, server: &ServerSettings) {
+        self.lead_to(server, true);
+    }
+
+    fn lead_to(&self, server: &ServerSettings, begins_anew: bool) {
         let mut state = self.state.lock();
         let new: Vec<Address> = server.addresses().cloned().collect();
         let count = new.len().max(state.dealing.count());
@@ -90,6 +102,7 @@ impl Rails {
         state.moved = Some(server.clone());
         state.moves += 1;
         (state.is_unproven, state.is_news) = (true, true);
+        state.begins_anew = begins_anew;
         self.moved.notify_all();
     }
 
@@ -105,9 +118,17 @@ impl Rails {
         self.state.lock().moved.clone()
     }
 
-    /// Replaces the session's certificate, because it was opened again.
-    pub(super) fn set_fingerprint(&self, fingerprint: Option<Fingerprint>) {
-        self.state.lock().fingerprint = fingerprint;
+    /// Whether the session has to be opened anew.
+    pub(super) fn begins_anew(&self) -> bool {
+        self.state.lock().begins_anew
+    }
+
+    /// Replaces the session's certificate, because it was opened again by its server after so many moves.
+    pub(super) fn note_reopened(&self, moves: u64, fingerprint: Option<Fingerprint>) {
+        let mut state = self.state.lock();
+        if state.moves == moves {
+            (state.fingerprint, state.begins_anew) = (fingerprint, false);
+        }
     }
 
     /// Fingerprint of the session's present certificate, if its connections use TLS.
@@ -306,5 +327,24 @@ mod tests {
             assert_eq!(rails.peer(at), Some(rail(at, 2).peer));
         }
         assert!(!rails.are_several());
+    }
+
+    #[test]
+    fn a_session_begins_anew_where_it_was_replaced_last() {
+        let rails = Rails::new(&settings(&["a:1"]), rail(0, 1), &[], None);
+        assert!(!rails.begins_anew());
+        rails.replace(&settings(&["b:1"]));
+        let moves = rails.moves();
+        assert!(rails.begins_anew() && rails.take_news());
+        rails.replace(&settings(&["c:1"]));
+        let certificate = Some(Fingerprint([7; 32]));
+        // The server before has opened the session meanwhile.
+        rails.note_reopened(moves, certificate);
+        assert!(rails.begins_anew() && rails.fingerprint().is_none());
+        rails.note_reopened(rails.moves(), certificate);
+        assert!(!rails.begins_anew() && rails.fingerprint() == certificate);
+        // A session that moves later goes on there.
+        rails.move_to(&settings(&["d:1"]));
+        assert!(!rails.begins_anew());
     }
 }

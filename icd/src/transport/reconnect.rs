@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use causeway_proto::control::SessionEnd;
 use causeway_proto::preamble::{ClientWord, Purpose};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
@@ -36,6 +37,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// How often a pause looks whether the session has failed meanwhile.
 const LOOKS_UP_EVERY: Duration = Duration::from_millis(50);
 
+/// What a session's server knows that takes the place of the lost one.
+const REPLACED: &str = "other devices take the place of the lost node's";
 /// Why a connection is not used.
 const MOVED: &str = "the session has moved meanwhile";
 
@@ -203,13 +206,7 @@ impl Redialer {
                 true => patience.is_parked(taken),
                 false => patience.is_not_parked(),
             }
-            // The session may be parked because its lease moves to another node.
-            if let Some(node) = self.node.upgrade() {
-                if may_restart {
-                    node.looks_for_news();
-                }
-                node.is_away();
-            }
+            self.look_for_news(core, may_restart, &mut patience);
             // The end of a daemon is no hiccup of the network.
             if !is_reported && (may_restart || broken.since.elapsed() >= REPORTED) {
                 is_reported = true;
@@ -222,6 +219,22 @@ impl Redialer {
             if !self.pause(core, &mut patience, stops, &last) {
                 return None;
             }
+        }
+    }
+
+    // Looks for the session's node after an attempt that failed. The session may be parked because its lease moves to
+    // another node.
+    fn look_for_news(&mut self, core: &Core, may_restart: bool, patience: &mut Patience) {
+        let may_be_replaced = self.may_be_replaced(core);
+        if let Some(node) = self.node.upgrade() {
+            if may_restart || may_be_replaced {
+                node.looks_for_news();
+            }
+            node.is_away();
+        }
+        // The manager may find out later that the node is lost.
+        if may_be_replaced && !patience.has_time() {
+            self.wait_longer(patience);
         }
     }
 
@@ -253,11 +266,15 @@ impl Redialer {
         let rails = &self.dialer.rails;
         let is_news = rails.take_news();
         if let Some(server) = rails.moved().filter(|_| is_news) {
+            let what = match rails.begins_anew() {
+                true => "the node is lost; the program goes on at equal devices",
+                false => "the session has moved; the program goes on there",
+            };
             tracing::warn!(
                 address = self.dialer.address,
                 node = server.name.as_deref().unwrap_or(server.address.as_str()),
                 now_at = server.address.as_str(),
-                "the session has moved; the program goes on there"
+                "{what}"
             );
             core.tool.report(Reported::Away(format!(
                 "the session moves to {}",
@@ -307,9 +324,22 @@ impl Redialer {
             false => core.granted.explain(&text, stopped),
         };
         match self.end() {
-            Some(end) => {
+            Some(SessionEnd {
+                reason: end,
+                lease_lost,
+                ..
+            }) => {
                 let away = away.as_secs_f64();
-                let text = format!("{end}; its connection had broken {away:.1} s before: {reason}");
+                let text = match end == *reason {
+                    true => end,
+                    false => {
+                        format!("{end}; its connection had broken {away:.1} s before: {reason}")
+                    }
+                };
+                let text = match lease_lost {
+                    true => core.explain_lost_node(text),
+                    false => text,
+                };
                 // The node's reason says for how long the node has waited.
                 core.told(match stopped {
                     Some(_) => explain(text, stopped),
@@ -318,7 +348,14 @@ impl Redialer {
             }
             None => {
                 let text = last.text(reason, away, core.may_restart());
-                core.fail(explain(text, stopped));
+                let text = explain(text, stopped);
+                core.fail(match last {
+                    Failed::Unknown(_) | Failed::NoDaemon(_) => core.explain_lost_node(text),
+                    Failed::ForNow(_) | Failed::Parked(_) if core.granted.may_be_replaced => {
+                        core.explain_lost_node(text)
+                    }
+                    _ => text,
+                });
             }
         }
     }
@@ -333,6 +370,9 @@ impl Redialer {
         planned: &mut Duration,
     ) -> Result<(Arc<Line>, usize), Failed> {
         let rails = &self.dialer.rails;
+        if rails.begins_anew() {
+            return Err(Failed::Unknown(REPLACED.to_owned()));
+        }
         round.go_on(rails.moves());
         let attempt = self.attempt_first(core, round, patience, planned);
         attempt.map_err(|failed| match rails.moves() == round.moves {
@@ -356,9 +396,10 @@ impl Redialer {
         {
             Ok(connected) => connected,
             Err(errors) => {
+                let is_anew = self.recovery.is_anew();
                 let failures = errors.into_iter().map(|not_opened| {
                     let was_there = self.was_at(not_opened.peer.as_ref());
-                    failed(not_opened, was_there, core.may_restart())
+                    failed(not_opened, was_there, is_anew, core.may_restart())
                 });
                 return Err(round.end(failures.collect()));
             }
@@ -394,7 +435,8 @@ impl Redialer {
         let dialer = self.dialer.on_rail(rail.number);
         let generation = core.worker_generation_if_anew();
         let was_there = self.was_at(Some(&rail.peer));
-        let failed = |not_opened| failed(not_opened, was_there, core.may_restart());
+        let is_anew = self.recovery.is_anew();
+        let failed = |not_opened| failed(not_opened, was_there, is_anew, core.may_restart());
         let open = |stream, purpose, position, worker| {
             let word = ClientWord {
                 position,
@@ -429,6 +471,11 @@ impl Redialer {
             is_reopened: self.recovery.is_anew(),
         };
         match core.go_on(connected) {
+            // The lease has lost the node meanwhile; see `Session::replace`.
+            Ok(_) if self.dialer.rails.begins_anew() => {
+                core.break_off(core.generation(), MOVED.to_owned());
+                Err(Failed::ForNow(MOVED.to_owned()))
+            }
             Ok(again) => {
                 let owner: Arc<dyn Owner> = Arc::<Core>::clone(core);
                 owner.bulk().open_if_needed(&owner);
@@ -443,8 +490,8 @@ impl Redialer {
         }
     }
 
-    // Asks the node why the session has ended.
-    fn end(&self) -> Option<String> {
+    // Asks the node how the session has ended.
+    fn end(&self) -> Option<SessionEnd> {
         let moved = self.dialer.rails.moved();
         let (server, session) = (
             moved.unwrap_or_else(|| self.server.clone()),
@@ -463,12 +510,12 @@ impl Redialer {
     }
 }
 
-// What an error means at a peer where the session had its connections (`was_there`), or elsewhere. A daemon that
-// `may_restart` is not gone for good.
-fn failed(not_opened: NotOpened, was_there: bool, may_restart: bool) -> Failed {
+// What an error means at a peer where the session had its connections (`was_there`), or elsewhere. A session that was
+// opened again (`is_anew`) may have ended before it had any. A daemon that `may_restart` is not gone for good.
+fn failed(not_opened: NotOpened, was_there: bool, is_anew: bool, may_restart: bool) -> Failed {
     let why = not_opened.error.to_string();
     match not_opened.fault {
-        Fault::UnknownSession if was_there => Failed::Unknown(why),
+        Fault::UnknownSession if was_there || is_anew => Failed::Unknown(why),
         Fault::NoDaemon if was_there && !may_restart => match not_opened.error {
             WireError::Unreachable { .. } => Failed::NoDaemon(why),
             // A daemon of another version.
@@ -529,10 +576,17 @@ mod tests {
                 fault,
             };
             !matches!(
-                failed(not_opened, was_there, may_restart),
+                failed(not_opened, was_there, false, may_restart),
                 Failed::ForNow(_) | Failed::Parked(_)
             )
         };
+        let again = NotOpened {
+            error: WireError::Forked,
+            peer: None,
+            fault: Fault::UnknownSession,
+        };
+        let again = failed(again, false, true, false);
+        assert!(matches!(again, Failed::Unknown(_)), "it was opened again");
         for may_restart in [false, true] {
             assert!(is_final(Fault::UnknownSession, true, may_restart));
             assert_eq!(is_final(Fault::NoDaemon, true, may_restart), !may_restart);

@@ -56,6 +56,9 @@ pub struct Location {
     pub resume: Duration,
 }
 
+/// Why a session is opened anew that may still have connections.
+const REPLACED: &str = "the lease has lost this node, and has equal devices in its place";
+
 /// Time for the node to learn that the session ends.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(100);
 
@@ -163,6 +166,14 @@ impl Session {
     /// Has the session dial another server from now on, to which it has moved.
     pub(super) fn move_to(&self, server: &ServerSettings) {
         self.core.bulk.rails().move_to(server);
+    }
+
+    /// Has the session opened anew at another server, because its node is lost.
+    pub(super) fn replace(&self, server: &ServerSettings) {
+        self.core.bulk.rails().replace(server);
+        // The client may reach the lost node still. Nothing more of it is handled.
+        self.core
+            .break_off(self.core.generation(), REPLACED.to_owned());
     }
 
     /// Measured round trip and bandwidth between this process and the node.

@@ -1,7 +1,7 @@
-//! Opens a session again that was lost with its node's daemon, at the next daemon.
+//! Opens a session again that was lost with its node's daemon: at the next daemon, or at the node that has the lease now.
 //!
 //! Invariant: the session keeps its id and secret. Only the node that the devices are of opens it, and only with the same
-//! devices.
+//! devices, or with equal ones of another node.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +13,7 @@ use causeway_security::Fingerprint;
 
 use super::{Node, OPEN_LIMIT};
 use crate::transport::control::{self, NotReopened, Supervisor};
+use crate::transport::equal_devices::{has_equal_devices, shows_devices};
 
 impl Node {
     /// Opens the session again if it `is_wanted` still; takes twice the time at most in which a session opens. Returns the
@@ -29,6 +30,10 @@ impl Node {
         let inventory = self.ask_inventory().map_err(NotReopened::NotReached)?;
         if !self.is(&inventory.node_uuid) {
             let why = self.unreachable("another node answers at its address");
+            return Err(NotReopened::NotReached(why));
+        }
+        if self.is_leased() && !shows_devices(&inventory) {
+            let why = self.unreachable("the node does not serve the lease");
             return Err(NotReopened::NotReached(why));
         }
         if !self.has_same_devices(&inventory) {
@@ -57,6 +62,13 @@ impl Node {
 
     // The node may also have been found at another address.
     fn has_same_devices(&self, inventory: &Inventory) -> bool {
+        let known = self.inventory();
+        // What the program knows of its devices stays as another node has told it.
+        if let Some(known) =
+            known.filter(|of| of.node_uuid != inventory.node_uuid && self.is_leased())
+        {
+            return has_equal_devices(&known, inventory);
+        }
         let inventory = Arc::new(inventory.clone());
         let is_known = (self.inventory()).is_some_and(|of| of.generation == inventory.generation);
         is_known || self.changed.get().is_some_and(|same| same(&inventory))
