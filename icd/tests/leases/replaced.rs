@@ -17,7 +17,11 @@ const HOLDS: &str = "resume = \"2s\"\nrestart = \"60s\"\n[survival]\nreexecute =
 
 /// Starts a program with these settings that has used its device, and that has numbers there.
 fn begun(cluster: &Cluster, settings: &str) -> Program {
-    let mut command = Command::new(this());
+    begun_by(Command::new(this()), cluster, settings)
+}
+
+/// Starts such a program by a command.
+fn begun_by(mut command: Command, cluster: &Cluster, settings: &str) -> Program {
     command.env("CAUSEWAY_LOG", "debug");
     let mut program = cluster.program_by(command, "1", settings);
     eventually("a device", || {
@@ -70,6 +74,27 @@ fn a_program_goes_on_at_equal_devices_whenever_its_daemon_is_killed() {
     assert_eq!(program.code("round"), CL_SUCCESS);
     assert_eq!(program.code("again"), CL_SUCCESS);
     assert_eq!(cluster.states(), [LeaseState::Active]);
+    program.end();
+    cluster.see(&[]);
+}
+
+#[test]
+fn a_program_under_the_tool_goes_on_at_equal_devices() {
+    if played() {
+        return;
+    }
+    let cluster = Cluster::start(SOON);
+    let mut nodes = [cluster.node(DEVICE), cluster.node(DEVICE)];
+    let tool = programs_of(&["causeway-devmgr"]).join("causeway");
+    let mut command = Command::new(tool);
+    command.args(["run", "--survive", "--"]).arg(this());
+    // The tool has the lease, and says that it may be replaced.
+    let mut program = begun_by(command, &cluster, "resume = \"2s\"\nrestart = \"60s\"\n");
+    let first = place(&cluster, &nodes);
+    nodes[first].crash();
+    assert_eq!(program.code("add"), CL_SUCCESS);
+    assert_eq!(program.ask("sum"), "2 added");
+    assert_ne!(place(&cluster, &nodes), first);
     program.end();
     cluster.see(&[]);
 }
@@ -162,21 +187,25 @@ fn a_node_that_was_only_stopped_is_not_heard_any_more() {
     }
     let cluster = Cluster::start(SOON);
     let nodes = [cluster.node(DEVICE), cluster.node(DEVICE)];
-    let mut program = begun(&cluster, WHOLE_LOG);
-    let first = place(&cluster, &nodes);
-    nodes[first].signal(Signal::STOP);
-    signal_workers_of(nodes[first].pid(), libc::SIGSTOP);
-    program.tell("add");
-    eventually("equal devices", || (replaced(&program) > 0).then_some(()));
-    signal_workers_of(nodes[first].pid(), libc::SIGCONT);
-    nodes[first].signal(Signal::CONT);
-    assert_eq!(program.answer(), "0");
-    assert_eq!(program.ask("sum"), "2 added");
-    assert_ne!(place(&cluster, &nodes), first);
-    assert_eq!(program.code("add"), CL_SUCCESS);
-    assert_eq!(program.ask("sum"), "3 added");
-    program.end();
-    cluster.see(&[]);
+    for shared_memory in ["0", "1"] {
+        let mut command = Command::new(this());
+        command.env("CAUSEWAY_SHARED_MEMORY", shared_memory);
+        let mut program = begun_by(command, &cluster, WHOLE_LOG);
+        let first = place(&cluster, &nodes);
+        signal_workers_of(nodes[first].pid(), libc::SIGSTOP);
+        nodes[first].signal(Signal::STOP);
+        // The node gets the command, and sends bytes when it goes on.
+        program.tell("sum");
+        eventually("equal devices", || (replaced(&program) > 0).then_some(()));
+        nodes[first].signal(Signal::CONT);
+        signal_workers_of(nodes[first].pid(), libc::SIGCONT);
+        assert_eq!(program.answer(), "1 added");
+        assert_eq!(program.code("add"), CL_SUCCESS);
+        assert_eq!(program.ask("sum"), "2 added");
+        assert_ne!(place(&cluster, &nodes), first);
+        program.end();
+        cluster.see(&[]);
+    }
 }
 
 #[test]
