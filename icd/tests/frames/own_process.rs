@@ -6,6 +6,7 @@
 //! time, except those of modules that mostly wait (`own_process!(waits)`): they run beside each other.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -110,17 +111,30 @@ impl Run {
     }
 }
 
-/// Returns the requested tests of a module.
+/// Returns the requested tests of a module. Ignored ones count only if they were asked for.
 fn asked_for(module: &str) -> Vec<String> {
+    let asks_for_ignored = |of: OsString| of == "--ignored" || of == "--include-ignored";
+    let ignored = match std::env::args_os().any(asks_for_ignored) {
+        true => Vec::new(),
+        // The list alone does not tell them apart.
+        false => listed(&["--ignored"]),
+    };
+    let of_module = |test: &String| test.split("::").next() == Some(module);
+    let asked = listed(&[]).into_iter().filter(of_module);
+    asked.filter(|test| !ignored.contains(test)).collect()
+}
+
+/// Returns the tests that this program lists with its own arguments and further ones.
+fn listed(more: &[&str]) -> Vec<String> {
     let list = this_program()
         .args(std::env::args_os().skip(1))
         .arg("--list")
+        .args(more)
         .output()
         .expect("the test program runs");
     let list = String::from_utf8(list.stdout).expect("text");
     let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    let of_module = |test: &&str| test.split("::").next() == Some(module);
-    tests.filter(of_module).map(str::to_owned).collect()
+    tests.map(str::to_owned).collect()
 }
 
 /// Returns the name of the calling thread's test.
@@ -136,8 +150,8 @@ fn this_program() -> Command {
         let at = variable.iter().position(|byte| *byte == b'=')?;
         let (name, value) = (&variable[..at], &variable[at + 1..]);
         Some((
-            std::ffi::OsString::from_vec(name.to_vec()),
-            std::ffi::OsString::from_vec(value.to_vec()),
+            OsString::from_vec(name.to_vec()),
+            OsString::from_vec(value.to_vec()),
         ))
     });
     command.env_clear().envs(variables);
