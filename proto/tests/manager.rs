@@ -180,6 +180,7 @@ fn what_clients_and_the_manager_say() {
                 to: None,
                 replaced: true,
             }],
+            replaceable: true,
         }),
         progress::Step::Refused(Refused {
             code: RefusalCode::NothingFree.into(),

@@ -192,6 +192,8 @@ pub struct Granted {
     pub lost: Vec<(NodeId, Vec<Unit>)>,
     /// All moves of the lease, the latest last.
     pub moves: Vec<UnitsMoved>,
+    /// Whether equal units take the place of these if their only node is lost.
+    pub replaceable: bool,
     /// When the lease ends unless it is confirmed or renewed.
     pub until: Time,
     /// When the lease ends in any case.

@@ -205,6 +205,7 @@ impl Holding {
             units: there.map(GrantPart::units_by_node).collect(),
             lost: lost.map(GrantPart::units_by_node).collect(),
             moves: self.moved.clone(),
+            replaceable: !self.replace.is_empty(),
             until: self.until().unwrap_or_default().after(skew),
             ends: self.ends.map(|ends| ends.after(skew)),
         }

@@ -162,6 +162,7 @@ pub(super) fn granted(
             .iter()
             .map(|of| lease_move(book, of))
             .collect(),
+        replaceable: granted.replaceable,
         lifetime_ms: lifetime.0,
         reserved,
         time_left_ms: granted.ends.map_or(0, |ends| ends.since(now).0.max(1)),

@@ -70,6 +70,7 @@ async fn a_daemon_that_is_killed_is_replaced_by_another_nodes() {
     };
     daemons[lost].signal(Signal::KILL);
     let mut heard = next_granted(&mut asked).await;
+    assert!(granted.replaceable && heard.replaceable);
     if is_sought(&heard) {
         heard = next_granted(&mut asked).await;
     }

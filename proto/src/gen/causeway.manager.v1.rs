@@ -490,6 +490,9 @@ pub struct Granted {
     /// all moves of the lease, the latest last
     #[prost(message, repeated, tag = "8")]
     pub moves: ::prost::alloc::vec::Vec<LeaseMove>,
+    /// equal devices take this lease's place if its only node is lost
+    #[prost(bool, tag = "9")]
+    pub replaceable: bool,
 }
 /// The sessions of one node are at another one, under their ids and secrets. Further calls go there.
 #[allow(clippy::all)]

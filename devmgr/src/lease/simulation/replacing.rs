@@ -54,6 +54,7 @@ fn a_daemon_that_is_started_anew_serves_the_lease_again() {
     let mut world = gpus(&[1]);
     let lease = world.ask_to_replace(0, "1", Some(Span::seconds(300)));
     let before = world.granted(lease).clone();
+    assert!(before.replaceable);
     let waiting = world.ask(1, "1", None);
     world.live(10);
     world.start_anew(0);
@@ -256,6 +257,7 @@ fn only_lost_nodes_of_used_leases_are_replaced() {
     // ---- several nodes in one grant
     let mut world = gpus(&[1, 1]);
     let several = world.ask_to_replace(0, "2; spread", None);
+    assert!(!world.granted(several).replaceable);
     world.start_anew(0);
     assert_eq!(world.node_of_lease(several), 1);
     world.start_anew(1);

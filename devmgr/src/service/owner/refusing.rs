@@ -166,6 +166,7 @@ fn as_stored(granted: Granted, row: &LeaseRow) -> Granted {
         lost: units(&row.lost),
         epoch: row.epoch,
         moves: row.moved.clone(),
+        replaceable: !row.replace.is_empty(),
         ..granted
     }
 }
