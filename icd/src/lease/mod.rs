@@ -375,7 +375,11 @@ impl Lease {
             return;
         }
         for node in &held.nodes {
-            node.set_credential(granted.signed_lease.clone());
+            node.set_replaceable(granted.replaceable);
+            // A session must not show a lost node the credential for another one.
+            if granted.moves.len() == held.moves {
+                node.set_credential(granted.signed_lease.clone());
+            }
         }
         if !held.has_thread {
             let lease = Arc::clone(self);
@@ -385,6 +389,19 @@ impl Lease {
         let (lost, nodes) = (held.losses.news(granted), held.nodes.clone());
         let known = std::mem::replace(&mut held.moves, granted.moves.len());
         drop(held);
+        if known != granted.moves.len() {
+            self.follow(granted, known, &nodes);
+        }
+        for share in lost {
+            let is_it = |node: &&Arc<Node>| node.is(&share.node_uuid);
+            if let Some(node) = nodes.iter().find(is_it) {
+                part_lost(node, &share);
+            }
+        }
+    }
+
+    // Has the nodes follow the lease's moves behind the `known` ones.
+    fn follow(&self, granted: &Granted, known: usize, nodes: &[Arc<Node>]) {
         for change in granted.moves.iter().skip(known) {
             let (Some(from), Some(to)) = (&change.from, &change.to) else {
                 continue;
@@ -392,17 +409,12 @@ impl Lease {
             let is_it = |node: &&Arc<Node>| node.is(&from.node_uuid);
             let server = self.general.server_at(&to.addresses, &to.name);
             if let (Some(node), Some(server)) = (nodes.iter().find(is_it), server) {
-                match change.replaced {
-                    true => node.replace(to.node_uuid.clone(), server),
-                    false => node.move_to(to.node_uuid.clone(), server),
-                }
+                let credential = granted.signed_lease.clone();
+                node.follow(to.node_uuid.clone(), server, credential, change.replaced);
             }
         }
-        for share in lost {
-            let is_it = |node: &&Arc<Node>| node.is(&share.node_uuid);
-            if let Some(node) = nodes.iter().find(is_it) {
-                part_lost(node, &share);
-            }
+        for node in nodes {
+            node.set_credential(granted.signed_lease.clone());
         }
     }
 

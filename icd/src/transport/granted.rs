@@ -45,17 +45,17 @@ impl Granted {
         }
     }
 
-    /// Adds whether the node puts another worker into the place of one that dies. `is_leased`: the devices are those of a
-    /// lease.
+    /// Adds whether the node puts another worker into the place of one that dies. `is_replaceable`: the device
+    /// manager has equal devices take the place of lost ones.
     pub(super) fn with_reexecution(
         mut self,
         server: &ServerSettings,
         reexecutes: bool,
-        is_leased: bool,
+        is_replaceable: bool,
     ) -> Granted {
         let is_granted = server.survival.reexecute && reexecutes && self.resumes();
         self.reexecutes = is_granted.then_some(server.survival);
-        self.may_be_replaced = is_granted && is_leased && !server.restart().is_zero();
+        self.may_be_replaced = is_granted && is_replaceable && !server.restart().is_zero();
         self
     }
 

@@ -28,7 +28,7 @@ use super::encode::EncodeCommand;
 use super::gauge::Gauge;
 use super::granted::Granted;
 use super::heartbeat::{self, Rhythm};
-use super::node::Node;
+use super::node::{Destination, Node};
 use super::patience::Patience;
 use super::reader::{self, CommandReader};
 use super::reconnect::{Recovery, Redialer};
@@ -57,7 +57,7 @@ pub struct Location {
 }
 
 /// Why a session is opened anew that may still have connections.
-const REPLACED: &str = "the lease has lost this node, and has equal devices in its place";
+const NODE_LOST: &str = "the lease has lost this node, and has equal devices in its place";
 
 /// Time for the node to learn that the session ends.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(100);
@@ -163,17 +163,21 @@ impl Session {
         self.id
     }
 
-    /// Has the session dial another server from now on, to which it has moved.
-    pub(super) fn move_to(&self, server: &ServerSettings) {
-        self.core.bulk.rails().move_to(server);
-    }
-
-    /// Has the session opened anew at another server, because its node is lost.
-    pub(super) fn replace(&self, server: &ServerSettings) {
-        self.core.bulk.rails().replace(server);
+    /// Has the session go on at another server, or begin anew there if its node is lost.
+    pub(super) fn lead_to(&self, destination: &Destination) {
+        if !self.core.bulk.rails().lead_to(destination) {
+            return;
+        }
         // The client may reach the lost node still. Nothing more of it is handled.
-        self.core
-            .break_off(self.core.generation(), REPLACED.to_owned());
+        match self.core.may_be_replaced() {
+            true => {
+                self.core
+                    .break_off(self.core.generation(), NODE_LOST.to_owned());
+            }
+            false => {
+                self.close(&self.core.explain_lost_node(NODE_LOST.to_owned()));
+            }
+        }
     }
 
     /// Measured round trip and bandwidth between this process and the node.

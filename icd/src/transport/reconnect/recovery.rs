@@ -129,7 +129,7 @@ impl Redialer {
             return Err(Failed::Unknown(why));
         };
         let is_wanted = || !core.is_failed();
-        let moves = self.dialer.rails.moves();
+        let changes = node.changes();
         let reopened = node.reopen(self.dialer.session, &self.dialer.secret, is_wanted);
         self.recovery.may_be_open = matches!(reopened, Err(NotReopened::NotReached(_)));
         match reopened {
@@ -138,14 +138,14 @@ impl Redialer {
             _ => self.wait_longer(patience),
         }
         match reopened {
-            Ok(fingerprint) => {
-                self.dialer.rails.note_reopened(moves, fingerprint);
+            Ok((changes, fingerprint)) => {
+                self.dialer.rails.note_reopened(changes, fingerprint);
                 self.recovery.opened += 1;
                 (self.recovery.is_anew, self.recovery.has_just_opened) = (true, true);
                 Ok("the session was opened again".to_owned())
             }
             // Meanwhile, the manager may have named others.
-            Err(not @ NotReopened::ForGood(_)) if self.dialer.rails.moves() == moves => {
+            Err(not @ NotReopened::ForGood(_)) if node.changes() == changes => {
                 Err(Failed::ForGood(not.to_string()))
             }
             Err(not) => Ok(not.to_string()),
