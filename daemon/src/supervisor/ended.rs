@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use causeway_proto::id::{SessionId, SessionSecret};
 use subtle::ConstantTimeEq;
 
+use super::managed::{Epoch, LeaseId};
+
 /// Time for which a reason is kept.
 const KEPT: Duration = Duration::from_secs(3600);
 /// Most sessions that are remembered. The oldest are forgotten first.
@@ -20,6 +22,16 @@ pub(super) struct SessionEnd {
     pub(super) reason: String,
     /// Whether the node has ended the session's lease by itself.
     pub(super) lease_lost: bool,
+    /// The node's grant of the session's lease, if it had one.
+    pub(super) grant: Option<(LeaseId, Epoch)>,
+}
+
+impl SessionEnd {
+    /// Whether the end forbids to open the session again under this grant. The manager may have given the node a lease again
+    /// that the node has lost, or that it has ended meanwhile.
+    pub(super) fn forbids(&self, grant: Option<(LeaseId, Epoch)>) -> bool {
+        !self.lease_lost && self.grant.is_none_or(|of| grant == Some(of))
+    }
 }
 
 impl From<String> for SessionEnd {
@@ -27,6 +39,7 @@ impl From<String> for SessionEnd {
         SessionEnd {
             reason,
             lease_lost: false,
+            grant: None,
         }
     }
 }
@@ -114,10 +127,28 @@ mod tests {
         let (id, secret) = session(1);
         for lease_lost in [true, false, true] {
             let reason = String::new();
-            let end = SessionEnd { reason, lease_lost };
+            let end = SessionEnd {
+                reason,
+                lease_lost,
+                grant: None,
+            };
             ended.add(id, secret.clone(), end.clone(), now);
             assert_eq!(ended.end(&id, &secret, now), Some(end));
         }
+    }
+
+    #[test]
+    fn an_end_forbids_nothing_under_a_later_grant_of_the_lease() {
+        let grant = |epoch| Some((LeaseId([1; 16]), Epoch(epoch)));
+        let end = |lease_lost, grant| SessionEnd {
+            reason: String::new(),
+            lease_lost,
+            grant,
+        };
+        assert!(end(false, grant(1)).forbids(grant(1)));
+        assert!(!end(false, grant(1)).forbids(grant(2)));
+        assert!(!end(true, grant(1)).forbids(grant(2)));
+        assert!(end(false, None).forbids(None) && end(false, None).forbids(grant(1)));
     }
 
     #[test]

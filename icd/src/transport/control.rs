@@ -285,13 +285,15 @@ impl Supervisor {
         Ok(reply)
     }
 
-    /// Opens a session again that was lost with its node.
+    /// Opens a session again that was lost with its node. `is_replaceable`: the device manager replaces lost nodes of the
+    /// session's lease, so a node may not know its grant yet.
     pub(super) async fn open_again(
         &mut self,
         generation: u64,
         credential: &Bytes,
         server: &ServerSettings,
         (session, secret): (SessionId, &SessionSecret),
+        is_replaceable: bool,
     ) -> Result<OpenSessionReply, NotReopened> {
         let request = OpenSessionRequest {
             session_id: Bytes::copy_from_slice(&session.0),
@@ -306,6 +308,9 @@ impl Supervisor {
                 Code::Unavailable | Code::ResourceExhausted | Code::AlreadyExists => {
                     NotReopened::ForNow(error)
                 }
+                // The code for a session that this node has ended.
+                Code::Aborted => NotReopened::ForGood(error),
+                _ if is_replaceable => NotReopened::ForNow(error),
                 _ => NotReopened::ForGood(error),
             }
         })?;

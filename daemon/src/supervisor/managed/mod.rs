@@ -151,6 +151,7 @@ pub(super) struct Place {
     /// The lease's devices, each with the `together` of its share.
     devices: BTreeMap<DeviceAt, Option<Together>>,
     lease: LeaseId,
+    epoch: Epoch,
     /// The lease's parts of the devices' time, as far as their shares have such parts.
     times: BTreeMap<DeviceAt, TimePart>,
     resume: Option<Duration>,
@@ -242,6 +243,7 @@ impl Managed {
             },
             devices,
             lease: claimed.lease,
+            epoch: claimed.epoch,
             times,
             resume: admitted.resume,
         };
@@ -552,6 +554,11 @@ impl Place {
     /// Returns the lease.
     pub(super) fn lease(&self) -> LeaseId {
         self.lease
+    }
+
+    /// Returns the lease, and the node's grant of it.
+    pub(super) fn grant(&self) -> (LeaseId, Epoch) {
+        (self.lease, self.epoch)
     }
 
     /// Returns the lease's parts of the devices' time.

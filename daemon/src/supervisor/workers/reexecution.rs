@@ -129,6 +129,7 @@ impl WorkersState {
             let end = SessionEnd {
                 reason,
                 lease_lost: served.worker.has_lost_lease(),
+                grant: served.place.as_ref().map(Place::grant),
             };
             self.ended
                 .add(id, served.secret.clone(), end, Instant::now());

@@ -91,7 +91,7 @@ impl Node {
         generation: u64,
         (session, secret): (SessionId, SessionSecret),
     ) -> Result<(OpenSessionReply, bool), NotReopened> {
-        let may_be_replaced = self.is_replaceable();
+        let is_replaceable = self.is_replaceable();
         let (limit, rail) = (self.open_limit(), self.rail.load(Ordering::Relaxed));
         let asked = control::converse(move || async move {
             let ask = async {
@@ -101,17 +101,9 @@ impl Node {
                 };
                 let of = (session, &secret);
                 let is_secured = supervisor.caller.is_secured;
-                let opened = supervisor.open_again(generation, &credential, &server, of);
-                // A lease's node may not know the present grant yet.
-                Ok(opened
-                    .await
-                    .map(|reply| (reply, is_secured))
-                    .map_err(|not| match not {
-                        NotReopened::ForGood(error) if may_be_replaced => {
-                            NotReopened::ForNow(error)
-                        }
-                        not => not,
-                    }))
+                let opened =
+                    supervisor.open_again(generation, &credential, &server, of, is_replaceable);
+                Ok(opened.await.map(|reply| (reply, is_secured)))
             };
             let within = control::within(limit, &server.address, ask).await;
             within.unwrap_or_else(|error| Err(NotReopened::NotReached(error)))
