@@ -14,6 +14,7 @@ use causeway_proto::preamble::{ClientWord, Purpose};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
 
+use self::recovery::HASTY;
 pub(super) use self::recovery::Recovery;
 use super::bulk::Owner;
 use super::clock;
@@ -158,6 +159,10 @@ impl Redialer {
         if may_restart {
             patience = Patience::new(self.restart);
         }
+        // The manager may find out late that the node is lost. One limit holds for all of the wait.
+        if patience.has_time() && self.may_be_replaced(core) {
+            self.wait_longer(&mut patience);
+        }
         let mut is_reported = false;
         let again = "its connections break again and again";
         if must_pause && !self.pause(core, &mut patience, stops, again) {
@@ -206,7 +211,7 @@ impl Redialer {
                 true => patience.is_parked(taken),
                 false => patience.is_not_parked(),
             }
-            self.look_for_news(core, may_restart, &mut patience);
+            self.look_for_news(core, may_restart);
             // The end of a daemon is no hiccup of the network.
             if !is_reported && (may_restart || broken.since.elapsed() >= REPORTED) {
                 is_reported = true;
@@ -224,17 +229,12 @@ impl Redialer {
 
     // Looks for the session's node after an attempt that failed. The session may be parked because its lease moves to
     // another node.
-    fn look_for_news(&mut self, core: &Core, may_restart: bool, patience: &mut Patience) {
-        let may_be_replaced = self.may_be_replaced(core);
+    fn look_for_news(&self, core: &Core, may_restart: bool) {
         if let Some(node) = self.node.upgrade() {
-            if may_restart || may_be_replaced {
+            if may_restart || self.may_be_replaced(core) {
                 node.looks_for_news();
             }
             node.is_away();
-        }
-        // The manager may find out later that the node is lost.
-        if may_be_replaced && !patience.has_time() {
-            self.wait_longer(patience);
         }
     }
 
@@ -350,6 +350,9 @@ impl Redialer {
                 let text = last.text(reason, away, core.may_restart());
                 let text = explain(text, stopped);
                 core.fail(match last {
+                    _ if self.recovery.is_hasty() => format!(
+                        "{text}; it was opened again {HASTY} times, and ended at once each time: the node's log says why"
+                    ),
                     Failed::Unknown(_) | Failed::NoDaemon(_) => core.explain_lost_node(text),
                     Failed::ForNow(_) | Failed::Parked(_) if core.granted.may_be_replaced => {
                         core.explain_lost_node(text)

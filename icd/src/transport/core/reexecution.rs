@@ -168,9 +168,10 @@ impl Core {
         };
         let why = match again.ended.get() {
             Some(why) => format!("the program's commands cannot be executed again: {why}"),
-            None if self.begins_anywhere() => "no equal devices were found in time (`restart` in \
+            None if self.may_be_replaced() => "no equal devices were found in time (`restart` in \
                 servers.toml says how long the program waits)"
                 .to_owned(),
+            None if self.begins_anywhere() => return reason,
             None => "the last checkpoint was on that node; `hold = \"client\"` below [survival] in servers.toml has the \
                 program hold checkpoints"
                 .to_owned(),

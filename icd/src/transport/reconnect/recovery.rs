@@ -16,7 +16,7 @@ use super::{Core, Failed, Patience, Redialer, Stops, clock};
 use crate::transport::control::NotReopened;
 
 /// Number of sessions in a row that may end at once.
-const HASTY: u32 = 8;
+pub(super) const HASTY: u32 = 8;
 /// A session that has lasted for so long has not ended at once.
 const LASTING: Duration = Duration::from_secs(1);
 
@@ -25,6 +25,8 @@ const LASTING: Duration = Duration::from_secs(1);
 pub(in crate::transport) struct Recovery {
     /// Whether the program waits for as long as for a daemon that is started anew.
     is_longer: bool,
+    /// Whether the node was asked how the session has ended.
+    has_asked: bool,
     /// Whether the session was opened again.
     is_anew: bool,
     /// Whether the session was opened again, and not tried since.
@@ -40,7 +42,7 @@ impl Recovery {
     /// Handles a break of connections that have lasted for this time.
     pub(super) fn begin(&mut self, lasted: Duration) {
         (self.is_longer, self.is_anew, self.has_just_opened) = (false, false, false);
-        self.may_be_open = false;
+        (self.may_be_open, self.has_asked) = (false, false);
         if lasted >= LASTING {
             self.opened = 0;
         }
@@ -61,6 +63,11 @@ impl Recovery {
         std::mem::take(&mut self.has_just_opened)
     }
 
+    /// Whether too many sessions have ended at once.
+    pub(super) fn is_hasty(&self) -> bool {
+        self.opened >= HASTY
+    }
+
     /// Whether the session was opened again.
     pub(super) fn is_anew(&self) -> bool {
         self.is_anew
@@ -70,7 +77,7 @@ impl Recovery {
 impl Redialer {
     /// Whether the session can be opened again.
     pub(super) fn may_reopen(&self, core: &Core) -> bool {
-        let waits = !self.server.restart().is_zero() && self.recovery.opened < HASTY;
+        let waits = !self.server.restart().is_zero() && !self.recovery.is_hasty();
         waits && core.begins_anywhere()
     }
 
@@ -94,11 +101,15 @@ impl Redialer {
                 last => Err(last),
             };
         }
+        let begun = Instant::now();
+        let is_unknown = matches!(last, Failed::Unknown(_));
         match last {
-            last @ Failed::Unknown(_) if core.may_be_replaced() && self.has_ended() => Err(last),
             Failed::Unknown(why) | Failed::ForNow(why) | Failed::Parked(why) => {
-                let begun = Instant::now();
-                let reopened = self.reopen(core, why, patience);
+                let is_over = is_unknown && core.may_be_replaced() && self.has_ended();
+                let reopened = match is_over {
+                    true => Err(Failed::Unknown(why)),
+                    false => self.reopen(core, why, patience),
+                };
                 let spent = begun.elapsed();
                 // This step has its own limits, and is no time in which the process was stopped.
                 patience.count(spent, spent);
@@ -114,8 +125,9 @@ impl Redialer {
     }
 
     // Whether the node has ended a lease's session for good, as far as it says.
-    fn has_ended(&self) -> bool {
-        let is_asked = !self.recovery.is_longer && !self.dialer.rails.begins_anew();
+    fn has_ended(&mut self) -> bool {
+        let is_asked = !self.recovery.has_asked && !self.dialer.rails.begins_anew();
+        self.recovery.has_asked |= is_asked;
         is_asked && self.end().is_some_and(|end| !end.lease_lost)
     }
 
