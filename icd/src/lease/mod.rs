@@ -36,6 +36,8 @@ use crate::transport::{self, Node, Reply, Target, WireError};
 /// Timeout for a reservation. The manager may spend part of it on asking its nodes. It is longer than the
 /// timeout for plain servers, because a program with a configured manager needs the devices.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
+/// Pause between two questions for a lease whose lost node is being replaced.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Timeout for the inventories of a lease's nodes. The manager has just been in contact with these nodes.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
 /// Timeout for the confirmation: as long as opening a session may take.
@@ -283,25 +285,24 @@ impl Lease {
             },
             LeaseWanted::Lease(lease) => Question::Renew(*lease),
         };
-        let offered =
-            manager::ask(&self.settings.manager, question, ASK_LIMIT).and_then(|granted| {
-                // The program may have called `leave` meanwhile, or another thread may have got a lease.
-                // Then this one is superfluous.
-                let terms = terms(&granted);
-                if !self.reserved(asked, terms, &granted) {
-                    self.give_back(Some(terms.lease));
-                    return Ok(None);
-                }
-                if HELD.set(Arc::clone(self)).is_ok() {
-                    transport::at_end(at_end);
-                }
-                let looked = self.look(granted);
-                if looked.is_err() {
-                    self.held().life.over(terms.lease, Instant::now());
-                    self.give_back(Some(terms.lease));
-                }
-                looked.map(Some)
-            });
+        let offered = self.granted(question).and_then(|granted| {
+            // The program may have called `leave` meanwhile, or another thread may have got a lease.
+            // Then this one is superfluous.
+            let terms = terms(&granted);
+            if !self.reserved(asked, terms, &granted) {
+                self.give_back(Some(terms.lease));
+                return Ok(None);
+            }
+            if HELD.set(Arc::clone(self)).is_ok() {
+                transport::at_end(at_end);
+            }
+            let looked = self.look(granted);
+            if looked.is_err() {
+                self.held().life.over(terms.lease, Instant::now());
+                self.give_back(Some(terms.lease));
+            }
+            looked.map(Some)
+        });
         if let Err(error) = &offered
             && self.held().life.refused(asked, Instant::now())
         {
@@ -311,6 +312,21 @@ impl Lease {
             );
         }
         offered
+    }
+
+    // Asks until the lease has nodes, for a while. It has none while the manager seeks equal devices for those of a lost node.
+    fn granted(&self, question: Question) -> Result<Granted, NoLease> {
+        let until = Instant::now() + ASK_LIMIT;
+        loop {
+            let granted = manager::ask(&self.settings.manager, question.clone(), ASK_LIMIT)?;
+            if !granted.nodes.is_empty() {
+                return Ok(granted);
+            }
+            if Instant::now() + ASK_AGAIN >= until {
+                return Err(NoLease::Replacing(self.settings.manager.all_addresses()));
+            }
+            self.changed.wait_for(&mut self.held(), ASK_AGAIN);
+        }
     }
 
     fn reserved(&self, asked: Instant, terms: Terms, granted: &Granted) -> bool {

@@ -68,6 +68,11 @@ pub enum NoLease {
         /// The reason that it gives.
         reason: String,
     },
+    /// The lease has no devices at present, because those of a lost node are being replaced.
+    #[error(
+        "the device manager at {0} still seeks devices in place of the lease's lost ones; ask for devices again later"
+    )]
+    Replacing(String),
     /// A granted node cannot be reached. The lease is given back, because a part of the request is not
     /// what was requested.
     #[error("the lease was given back, because a granted node cannot be reached: {0}")]

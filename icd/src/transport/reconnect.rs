@@ -25,6 +25,7 @@ use super::node::Node;
 use super::patience::Patience;
 use super::rails::Rail;
 use super::report::Reported;
+use super::session::NODE_LOST;
 use super::socket::{Dialer, Fault, NotOpened};
 use super::stops::Stops;
 use crate::config::ServerSettings;
@@ -38,8 +39,6 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// How often a pause looks whether the session has failed meanwhile.
 const LOOKS_UP_EVERY: Duration = Duration::from_millis(50);
 
-/// What a session's server knows that takes the place of the lost one.
-const REPLACED: &str = "other devices take the place of the lost node's";
 /// Why a connection is not used.
 const MOVED: &str = "the session has moved meanwhile";
 
@@ -152,17 +151,9 @@ impl Round {
 impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
     pub(super) fn resume(&mut self, core: &Arc<Core>, stops: &mut Stops) -> Option<Arc<Line>> {
-        self.recovery.begin(self.opened.elapsed());
-        let must_pause = (self.patience).begin(self.opened.elapsed(), core.positions());
-        let (mut patience, mut round) = (self.patience, Round::default());
         let may_restart = core.may_restart();
-        if may_restart {
-            patience = Patience::new(self.restart);
-        }
-        // The manager may find out late that the node is lost. One limit holds for all of the wait.
-        if patience.has_time() && self.may_be_replaced(core) {
-            self.wait_longer(&mut patience);
-        }
+        let (mut patience, must_pause) = self.begin(core, may_restart);
+        let mut round = Round::default();
         let mut is_reported = false;
         let again = "its connections break again and again";
         if must_pause && !self.pause(core, &mut patience, stops, again) {
@@ -183,15 +174,7 @@ impl Redialer {
                 // The session may also have failed during the attempt.
                 _ if core.is_failed() => return None,
                 Ok((line, again)) => {
-                    // Another daemon's session begins with all of its time.
-                    if !may_restart && !self.recovery.is_anew() {
-                        self.patience = match self.recovery.is_longer() {
-                            // This one was there all the time.
-                            true => self.patience.after(broken.since.elapsed()),
-                            false => patience,
-                        };
-                    }
-                    self.opened = Instant::now();
+                    self.note_success(&broken, patience, may_restart);
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
@@ -225,6 +208,34 @@ impl Redialer {
                 return None;
             }
         }
+    }
+
+    // Begins to wait. Returns for how long, and whether a pause must come before the first attempt.
+    fn begin(&mut self, core: &Core, may_restart: bool) -> (Patience, bool) {
+        let lasted = self.opened.elapsed();
+        self.recovery.begin(lasted);
+        let must_pause = self.patience.begin(lasted, core.positions());
+        let mut patience = match may_restart {
+            true => Patience::new(self.restart),
+            false => self.patience,
+        };
+        // The manager may find out late that the node is lost. One limit holds for all of the wait.
+        if patience.has_time() && self.may_be_replaced(core) {
+            self.wait_longer(&mut patience);
+        }
+        (patience, must_pause)
+    }
+
+    // Notes that the session has connections again. Another daemon's session begins with all of its time.
+    fn note_success(&mut self, broken: &Break, patience: Patience, may_restart: bool) {
+        if !may_restart && !self.recovery.is_anew() {
+            self.patience = match self.recovery.is_longer() {
+                // This one was there all the time.
+                true => self.patience.after(broken.since.elapsed()),
+                false => patience,
+            };
+        }
+        self.opened = Instant::now();
     }
 
     // Looks for the session's node after an attempt that failed. The session may be parked because its lease moves to
@@ -374,7 +385,7 @@ impl Redialer {
     ) -> Result<(Arc<Line>, usize), Failed> {
         let rails = &self.dialer.rails;
         if rails.begins_anew() {
-            return Err(Failed::Unknown(REPLACED.to_owned()));
+            return Err(Failed::Unknown(NODE_LOST.to_owned()));
         }
         round.go_on(rails.moves());
         let attempt = self.attempt_first(core, round, patience, planned);

@@ -56,8 +56,9 @@ pub struct Location {
     pub resume: Duration,
 }
 
-/// Why a session is opened anew that may still have connections.
-const NODE_LOST: &str = "the lease has lost this node, and has equal devices in its place";
+/// Why a session is opened anew, also one that still has connections.
+pub(super) const NODE_LOST: &str =
+    "the lease has lost this node, and has equal devices in its place";
 
 /// Time for the node to learn that the session ends.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(100);

@@ -181,7 +181,7 @@ fn a_program_goes_on_elsewhere_if_its_daemon_is_told_to_end() {
 }
 
 #[test]
-fn a_node_that_was_only_stopped_is_not_heard_any_more() {
+fn a_node_that_was_only_stopped_does_not_disturb_the_program_elsewhere() {
     if played() {
         return;
     }
