@@ -410,10 +410,9 @@ impl Redialer {
         {
             Ok(connected) => connected,
             Err(errors) => {
-                let is_anew = self.recovery.is_anew();
                 let failures = errors.into_iter().map(|not_opened| {
                     let was_there = self.was_at(not_opened.peer.as_ref());
-                    failed(not_opened, was_there, is_anew, core.may_restart())
+                    failed(not_opened, self.known(core, was_there))
                 });
                 return Err(round.end(failures.collect()));
             }
@@ -439,6 +438,14 @@ impl Redialer {
         peer.is_some_and(|peer| rails.peer(rails.current()).as_ref() == Some(peer))
     }
 
+    fn known(&self, core: &Core, was_there: bool) -> Known {
+        Known {
+            was_there,
+            is_anew: self.recovery.is_anew(),
+            may_restart: core.may_restart(),
+        }
+    }
+
     fn attempt_over(
         &self,
         core: &Arc<Core>,
@@ -449,8 +456,7 @@ impl Redialer {
         let dialer = self.dialer.on_rail(rail.number);
         let generation = core.worker_generation_if_anew();
         let was_there = self.was_at(Some(&rail.peer));
-        let is_anew = self.recovery.is_anew();
-        let failed = |not_opened| failed(not_opened, was_there, is_anew, core.may_restart());
+        let failed = |not_opened| failed(not_opened, self.known(core, was_there));
         let open = |stream, purpose, position, worker| {
             let word = ClientWord {
                 position,
@@ -524,9 +530,24 @@ impl Redialer {
     }
 }
 
-// What an error means at a peer where the session had its connections (`was_there`), or elsewhere. A session that was
-// opened again (`is_anew`) may have ended before it had any. A daemon that `may_restart` is not gone for good.
-fn failed(not_opened: NotOpened, was_there: bool, is_anew: bool, may_restart: bool) -> Failed {
+/// What is known of the session at a peer.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Whether the session had its connections there.
+    was_there: bool,
+    /// Whether the session was opened again. It may have ended before it had any connections.
+    is_anew: bool,
+    /// Whether the daemon is not gone for good if it is gone.
+    may_restart: bool,
+}
+
+// What an error means at a peer.
+fn failed(not_opened: NotOpened, known: Known) -> Failed {
+    let Known {
+        was_there,
+        is_anew,
+        may_restart,
+    } = known;
     let why = not_opened.error.to_string();
     match not_opened.fault {
         Fault::UnknownSession if was_there || is_anew => Failed::Unknown(why),
@@ -583,6 +604,11 @@ mod tests {
 
     #[test]
     fn only_the_peer_that_had_the_session_can_say_that_it_is_gone() {
+        let known = |was_there, is_anew, may_restart| Known {
+            was_there,
+            is_anew,
+            may_restart,
+        };
         let is_final = |fault, was_there, may_restart| {
             let not_opened = NotOpened {
                 error: WireError::Forked,
@@ -590,7 +616,7 @@ mod tests {
                 fault,
             };
             !matches!(
-                failed(not_opened, was_there, false, may_restart),
+                failed(not_opened, known(was_there, false, may_restart)),
                 Failed::ForNow(_) | Failed::Parked(_)
             )
         };
@@ -599,7 +625,7 @@ mod tests {
             peer: None,
             fault: Fault::UnknownSession,
         };
-        let again = failed(again, false, true, false);
+        let again = failed(again, known(false, true, false));
         assert!(matches!(again, Failed::Unknown(_)), "it was opened again");
         for may_restart in [false, true] {
             assert!(is_final(Fault::UnknownSession, true, may_restart));

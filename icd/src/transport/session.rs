@@ -60,6 +60,10 @@ pub struct Location {
 pub(super) const NODE_LOST: &str =
     "the lease has lost this node, and has equal devices in its place";
 
+/// What helps a session that cannot begin anew.
+const WITH_REEXECUTION: &str =
+    "with `reexecute = true` below [survival] in servers.toml, a session goes on there";
+
 /// Time for the node to learn that the session ends.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(100);
 
@@ -176,7 +180,11 @@ impl Session {
                     .break_off(self.core.generation(), NODE_LOST.to_owned());
             }
             false => {
-                self.close(&self.core.explain_lost_node(NODE_LOST.to_owned()));
+                let reason = match self.core.granted.reexecutes {
+                    Some(_) => self.core.explain_lost_node(NODE_LOST.to_owned()),
+                    None => format!("{NODE_LOST}; {WITH_REEXECUTION}"),
+                };
+                self.close(&reason);
             }
         }
     }
