@@ -15,7 +15,6 @@ use causeway_proto::status::WireError;
 use causeway_security::Fingerprint;
 use parking_lot::Mutex;
 
-pub(super) use self::whereabouts::Destination;
 use self::whereabouts::Whereabouts;
 use super::bulk::BulkSettings;
 use super::control::{self, Supervisor};
@@ -83,14 +82,14 @@ pub struct Node {
     loss: OnceLock<LossListener>,
     away: OnceLock<AwayListener>,
     // Where the devices are now. Devices and inventory stay as they were told.
-    whereabouts: Mutex<Whereabouts>,
+    whereabouts: Mutex<Whereabouts<Session>>,
 }
 
 /// Result of asking for a session.
 enum Asked {
-    Opened(Credentials),
+    Opened(Box<Credentials>),
     /// The node's devices differ from the last inventory.
-    Changed(Inventory),
+    Changed(Arc<Inventory>),
 }
 
 struct Credentials {
@@ -301,9 +300,8 @@ impl Node {
     fn credentials(&self) -> Result<Credentials, WireError> {
         for _ in 0..2 {
             match self.ask_for_session()? {
-                Asked::Opened(credentials) => return Ok(credentials),
+                Asked::Opened(credentials) => return Ok(*credentials),
                 Asked::Changed(inventory) => {
-                    let inventory = Arc::new(inventory);
                     *self.inventory.lock() = Some(Arc::clone(&inventory));
                     let same = self.changed.get().is_some_and(|same| same(&inventory));
                     if !same {
@@ -329,16 +327,15 @@ impl Node {
                     .open_session(generation, credential.clone(), server)
                     .await
                 {
-                    Ok(reply) => {
-                        credentials(&supervisor, reply, (server, changes)).map(Asked::Opened)
-                    }
+                    Ok(reply) => credentials(&supervisor, reply, (server, changes))
+                        .map(|opened| Asked::Opened(Box::new(opened))),
                     Err(refused @ WireError::Refused { .. }) => {
                         let inventory = supervisor.inventory(credential.clone()).await?;
                         // With an unchanged inventory, the refusal has another cause.
                         if inventory.generation == generation {
                             return Err(refused);
                         }
-                        Ok(Asked::Changed(inventory))
+                        Ok(Asked::Changed(Arc::new(inventory)))
                     }
                     Err(error) => Err(error),
                 }
@@ -458,7 +455,9 @@ impl Node {
             return;
         }
         let news = self.whereabouts.lock().news();
-        if let Some((session, destination)) = news {
+        if let Some((session, destination)) = news
+            && !session.has_failed()
+        {
             session.lead_to(&destination);
         }
     }

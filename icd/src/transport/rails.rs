@@ -12,7 +12,6 @@ use parking_lot::{Condvar, Mutex};
 
 use super::dealing::Dealing;
 use super::local::Peer;
-use super::node::Destination;
 use super::resolve::Candidate;
 use crate::config::{Address, ServerSettings};
 
@@ -24,6 +23,16 @@ pub(super) struct Rail {
     pub(super) peer: Peer,
     /// The moves of the session before the rail was dialled.
     pub(super) moves: u64,
+}
+
+/// The server at which a session goes on.
+#[derive(Clone, Debug)]
+pub(super) struct Destination {
+    pub(super) server: ServerSettings,
+    /// How often the devices have changed their place.
+    pub(super) changes: u64,
+    /// The same count when the lease had lost the devices last. A session that was opened before has to begin anew.
+    pub(super) replaced: u64,
 }
 
 /// The rails of a session; see the module.

@@ -1,6 +1,6 @@
 //! Where a node's devices are now, the credential for them, and the session that has to know.
 //!
-//! It calls no session: callers do, without the lock. Invariant: a session learns every change of the place, either from the
+//! Pure. It calls no session: callers do, without the lock. Invariant: a session learns every change of the place, either from the
 //! caller that makes it, or from the caller that enters the session. So a session may learn a change twice.
 #![forbid(unsafe_code)]
 
@@ -9,21 +9,10 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 
 use crate::config::ServerSettings;
-use crate::transport::session::Session;
-
-/// The server at which a session goes on.
-#[derive(Clone, Debug)]
-pub(in crate::transport) struct Destination {
-    pub(in crate::transport) server: ServerSettings,
-    /// How often the devices have changed their place.
-    pub(in crate::transport) changes: u64,
-    /// The same count when the lease had lost the devices last. A session that was opened before has to begin anew.
-    pub(in crate::transport) replaced: u64,
-}
+use crate::transport::rails::Destination;
 
 /// See the module.
-#[derive(Default)]
-pub(super) struct Whereabouts {
+pub(super) struct Whereabouts<Session> {
     /// The node to which the lease has moved, or this node at other addresses, by the uuid.
     moved: Option<(Bytes, ServerSettings)>,
     /// The signed lease on the node's devices. A renewed lease replaces it.
@@ -35,7 +24,20 @@ pub(super) struct Whereabouts {
     session: Weak<Session>,
 }
 
-impl Whereabouts {
+impl<Session> Default for Whereabouts<Session> {
+    fn default() -> Self {
+        Whereabouts {
+            moved: None,
+            credential: Bytes::new(),
+            is_replaceable: false,
+            changes: 0,
+            replaced: 0,
+            session: Weak::new(),
+        }
+    }
+}
+
+impl<Session> Whereabouts<Session> {
     /// The settings of the node that has the devices now, if that is another one than at first.
     pub(super) fn server(&self) -> Option<&ServerSettings> {
         self.moved.as_ref().map(|(_, server)| server)
@@ -60,14 +62,38 @@ impl Whereabouts {
         self.session = Arc::downgrade(session);
     }
 
-    /// The open session, and where it goes on. `None` without a session, or if the place has never changed.
+    /// The session, and where it goes on. `None` without a session, or if the place has never changed.
     pub(super) fn news(&self) -> Option<(Arc<Session>, Destination)> {
         let destination = Destination {
             server: self.server()?.clone(),
             changes: self.changes,
             replaced: self.replaced,
         };
-        let session = self.session.upgrade();
-        Some((session.filter(|of| !of.has_failed())?, destination))
+        Some((self.session.upgrade()?, destination))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_learns_a_change_that_comes_before_or_after_its_entry() {
+        let mut whereabouts = Whereabouts::default();
+        let session = Arc::new(());
+        let server = |text: &str| ServerSettings::at(text.parse().unwrap());
+        whereabouts.enter(&session);
+        assert!(whereabouts.news().is_none() && whereabouts.uuid().is_none());
+        whereabouts.change(vec![1; 16].into(), server("a:1"), true);
+        whereabouts.change(vec![2; 16].into(), server("b:1"), false);
+        for _ in 0..2 {
+            let (_, news) = whereabouts.news().unwrap();
+            assert_eq!((news.changes, news.replaced), (2, 1));
+            assert_eq!(news.server.address.to_string(), "b:1");
+            whereabouts.enter(&session);
+        }
+        drop(session);
+        assert!(whereabouts.news().is_none());
+        assert_eq!(whereabouts.uuid().unwrap()[..], [2; 16]);
     }
 }
