@@ -158,6 +158,8 @@ impl Node {
         let session = Arc::new(opened?);
         *current = Some(Arc::clone(&session));
         self.whereabouts.lock().enter(&session);
+        // A session that ends at once calls the application.
+        drop(current);
         // The devices may have changed their place meanwhile.
         self.tell_session();
         Ok(session)
