@@ -370,8 +370,8 @@ fn survive(
         // also natively.
         Kind::WorkerStopped => !program.name.starts_with("printf"),
         Kind::WorkerKilled => killed,
-        // A node takes its checkpoints with it, and a lease ends with its node.
-        Kind::DaemonKilled => killed && holds && nodes.cluster().is_none(),
+        // A node takes its checkpoints with it.
+        Kind::DaemonKilled => killed && holds,
         _ => true,
     };
     let seed = sides.effort.seed + 1000 * number;

@@ -9,10 +9,40 @@ use std::time::{Duration, Instant};
 use causeway_proto::id::{SessionId, SessionSecret};
 use subtle::ConstantTimeEq;
 
+use super::managed::{Epoch, LeaseId};
+
 /// Time for which a reason is kept.
 const KEPT: Duration = Duration::from_secs(3600);
 /// Most sessions that are remembered. The oldest are forgotten first.
 const MOST: usize = 1024;
+
+/// How a session has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SessionEnd {
+    pub(super) reason: String,
+    /// Whether the node has ended the session's lease by itself.
+    pub(super) lease_lost: bool,
+    /// The node's grant of the session's lease, if it had one.
+    pub(super) grant: Option<(LeaseId, Epoch)>,
+}
+
+impl SessionEnd {
+    /// Whether the end forbids to open the session again under this grant. The manager may have given the node a lease again
+    /// that the node has lost, or that it has ended meanwhile.
+    pub(super) fn forbids(&self, grant: Option<(LeaseId, Epoch)>) -> bool {
+        !self.lease_lost && self.grant.is_none_or(|of| grant == Some(of))
+    }
+}
+
+impl From<String> for SessionEnd {
+    fn from(reason: String) -> SessionEnd {
+        SessionEnd {
+            reason,
+            lease_lost: false,
+            grant: None,
+        }
+    }
+}
 
 /// The sessions that have ended last.
 #[derive(Default)]
@@ -22,7 +52,7 @@ struct EndedSession {
     at: Instant,
     id: SessionId,
     secret: SessionSecret,
-    reason: String,
+    end: SessionEnd,
 }
 
 impl EndedSessions {
@@ -31,7 +61,7 @@ impl EndedSessions {
         &mut self,
         id: SessionId,
         secret: SessionSecret,
-        reason: String,
+        end: SessionEnd,
         now: Instant,
     ) {
         self.forget(now);
@@ -42,20 +72,21 @@ impl EndedSessions {
             at: now,
             id,
             secret,
-            reason,
+            end,
         });
     }
 
-    /// Returns why a session has ended, to a caller that knows its secret.
-    pub(super) fn reason(
+    /// Returns how a session has ended, to a caller that knows its secret.
+    pub(super) fn end(
         &mut self,
         id: &SessionId,
         secret: &SessionSecret,
         now: Instant,
-    ) -> Option<String> {
+    ) -> Option<SessionEnd> {
         self.forget(now);
-        let ended = self.0.iter().find(|of| of.id == *id)?;
-        bool::from(ended.secret.0.ct_eq(&secret.0)).then(|| ended.reason.clone())
+        // A session that was opened again may have ended twice.
+        let ended = self.0.iter().rev().find(|of| of.id == *id)?;
+        bool::from(ended.secret.0.ct_eq(&secret.0)).then(|| ended.end.clone())
     }
 
     fn forget(&mut self, now: Instant) {
@@ -82,11 +113,42 @@ mod tests {
         let now = Instant::now();
         let mut ended = EndedSessions::default();
         let (id, secret) = session(1);
-        ended.add(id, secret.clone(), "why".to_owned(), now);
-        assert_eq!(ended.reason(&id, &secret, now).as_deref(), Some("why"));
-        assert_eq!(ended.reason(&id, &session(2).1, now), None);
-        assert_eq!(ended.reason(&session(2).0, &secret, now), None);
-        assert_eq!(ended.reason(&id, &secret, now + KEPT), None);
+        ended.add(id, secret.clone(), "why".to_owned().into(), now);
+        let end = ended.end(&id, &secret, now).unwrap();
+        assert!(end.reason == "why" && !end.lease_lost);
+        assert_eq!(ended.end(&id, &session(2).1, now), None);
+        assert_eq!(ended.end(&session(2).0, &secret, now), None);
+        assert_eq!(ended.end(&id, &secret, now + KEPT), None);
+    }
+
+    #[test]
+    fn of_several_ends_of_a_session_the_last_counts() {
+        let (mut ended, now) = (EndedSessions::default(), Instant::now());
+        let (id, secret) = session(1);
+        for lease_lost in [true, false, true] {
+            let reason = String::new();
+            let end = SessionEnd {
+                reason,
+                lease_lost,
+                grant: None,
+            };
+            ended.add(id, secret.clone(), end.clone(), now);
+            assert_eq!(ended.end(&id, &secret, now), Some(end));
+        }
+    }
+
+    #[test]
+    fn an_end_forbids_nothing_under_a_later_grant_of_the_lease() {
+        let grant = |epoch| Some((LeaseId([1; 16]), Epoch(epoch)));
+        let end = |lease_lost, grant| SessionEnd {
+            reason: String::new(),
+            lease_lost,
+            grant,
+        };
+        assert!(end(false, grant(1)).forbids(grant(1)));
+        assert!(!end(false, grant(1)).forbids(grant(2)));
+        assert!(!end(true, grant(1)).forbids(grant(2)));
+        assert!(end(false, None).forbids(None) && end(false, None).forbids(grant(1)));
     }
 
     #[test]
@@ -95,11 +157,11 @@ mod tests {
         let mut ended = EndedSessions::default();
         for number in 0..=MOST as u16 {
             let (id, secret) = session(number);
-            ended.add(id, secret, number.to_string(), now);
+            ended.add(id, secret, number.to_string().into(), now);
         }
         let (first, secret) = session(0);
-        assert_eq!(ended.reason(&first, &secret, now), None);
+        assert_eq!(ended.end(&first, &secret, now), None);
         let (second, secret) = session(1);
-        assert_eq!(ended.reason(&second, &secret, now).as_deref(), Some("1"));
+        assert_eq!(ended.end(&second, &secret, now).unwrap().reason, "1");
     }
 }

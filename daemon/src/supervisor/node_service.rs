@@ -210,11 +210,14 @@ impl Node for NodeService {
         caller(&request)?;
         let request = request.get_ref();
         let (id, secret) = session_of(&request.session_id, &request.session_secret)?;
-        let reason = self.workers.session_end(&id, &secret).await;
-        Ok(Response::new(SessionEnd {
-            known: reason.is_some(),
-            reason: reason.unwrap_or_default(),
-        }))
+        let end = self.workers.session_end(&id, &secret).await;
+        Ok(Response::new(end.map_or_else(SessionEnd::default, |end| {
+            SessionEnd {
+                known: true,
+                reason: end.reason,
+                lease_lost: end.lease_lost,
+            }
+        })))
     }
 
     type TakeSessionsStream = ReceiverStream<Result<SessionsTaken, Status>>;
@@ -393,8 +396,11 @@ impl NodeService {
         let Some(again) = again(request)? else {
             return Ok(None);
         };
-        drop(self.lease(&request.credential, user)?);
-        let opened = self.workers.opened_again(&again);
+        let lease = self.lease(&request.credential, user)?;
+        let grant = lease.as_ref().map(|(place, _)| place.grant());
+        // The place taken here is released again at once.
+        drop(lease);
+        let opened = self.workers.opened_again(&again, grant);
         let opened = opened.map_err(|error| not_opened_again(&error))?;
         Ok(opened.map(|of| OpenSessionReply {
             restart_ms: milliseconds(of.restart),
@@ -636,7 +642,8 @@ fn again(request: &OpenSessionRequest) -> Result<Option<Reopened>, Status> {
 /// The refusal of a session that is not opened again.
 fn not_opened_again(error: &NotOpened) -> Status {
     match error {
-        NotOpened::HasEnded(_) => Status::failed_precondition(error.to_string()),
+        // No other refusal has this code, so that clients know that they ask in vain.
+        NotOpened::HasEnded(_) => Status::aborted(error.to_string()),
         _ => Status::already_exists(error.to_string()),
     }
 }

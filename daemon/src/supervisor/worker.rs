@@ -51,6 +51,8 @@ pub(super) struct Worker {
     asked: AtomicU8,
     /// Reason for the end, as it is reported to the client.
     close_reason: OnceLock<String>,
+    /// Set when the session ends because the node has ended its lease by itself.
+    has_lost_lease: AtomicBool,
     asked_more: Notify,
     builds: Option<Builds>,
     /// The session that the worker serves, and the deadline for its client to connect.
@@ -153,6 +155,7 @@ impl Worker {
             ready: AtomicBool::new(false),
             asked: AtomicU8::new(Asked::Nothing as u8),
             close_reason: OnceLock::new(),
+            has_lost_lease: AtomicBool::new(false),
             asked_more: Notify::new(),
             builds,
             serves: OnceLock::new(),
@@ -318,6 +321,16 @@ impl Worker {
         // If the worker was already asked to leave without a reason, it does not receive this one.
         let _ = self.close_reason.set(reason.to_owned());
         self.end();
+    }
+
+    /// Notes that the session ends because the node has ended its lease by itself.
+    pub(super) fn note_lost_lease(&self) {
+        self.has_lost_lease.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the session ends because the node has ended its lease by itself.
+    pub(super) fn has_lost_lease(&self) -> bool {
+        self.has_lost_lease.load(Ordering::Relaxed)
     }
 
     /// Kills the worker and the processes that it started.

@@ -543,7 +543,8 @@ impl Workers {
                 state.may_have(claim)?;
             }
             if let Some(again) = &opening.again {
-                state.may_open_again(again)?;
+                let grant = opening.place.as_ref().map(Place::grant);
+                state.may_open_again(again, grant)?;
             }
             let lease = opening.place.as_ref().map(Place::lease);
             if lease.is_some_and(|lease| state.moving.leaves(lease)) {

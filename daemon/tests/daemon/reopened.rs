@@ -84,7 +84,7 @@ async fn a_session_that_the_node_has_ended_stays_ended() {
     // Its client is away for too long.
     daemon.until_sessions(0).await;
     let ended = reopen(&daemon, &id, &secret, true).await.unwrap_err();
-    assert_eq!(ended.code(), Code::FailedPrecondition, "{ended}");
+    assert_eq!(ended.code(), Code::Aborted, "{ended}");
     assert!(ended.message().contains("has ended the session"), "{ended}");
     // Another secret is another session.
     reopen(&daemon, &id, &[9; 32], true).await.unwrap();

@@ -18,7 +18,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::common::manager::Manager;
+use crate::common::manager::{Manager, grant};
 use crate::common::parking::{come_back, contents, hear_parking, park, read, record_on, stands};
 use crate::common::resuming::{Resuming, process};
 use crate::common::{Daemon, LIMIT, block_on};
@@ -220,6 +220,10 @@ impl Scene {
     fn new() -> Scene {
         let cluster = cluster();
         let (lease, credential) = cluster.lease();
+        Scene::with(cluster, lease, credential)
+    }
+
+    fn with(cluster: Cluster, lease: Grant, credential: Vec<u8>) -> Scene {
         let opened = Resuming::open_leased(&cluster.daemon, process(1), LONG, false, &credential);
         let mut session = opened.unwrap();
         assert_ne!(session.reply.restart_ms, 0);
@@ -550,6 +554,29 @@ fn the_end_of_a_lease_ends_a_session_that_a_target_has_taken() {
     assert_eq!(refused, Some(Verdict::UnknownSession));
     let reason = scene.session.end_reason();
     assert!(reason.contains("revoked"), "{reason}");
+}
+
+#[test]
+fn a_session_on_its_way_may_begin_anew_elsewhere_when_its_node_loses_the_manager() {
+    let cluster = cluster();
+    let lease = Grant {
+        autonomy_ms: 1000,
+        ..grant(1, 11, &[(0, 1, 0, 0)])
+    };
+    cluster.node.grant(&lease);
+    let credential = cluster.manager.credential(&cluster.node, &lease);
+    let mut scene = Scene::with(cluster, lease, credential);
+    let target = Target::start(false);
+    scene.moves_to(&target, 21);
+    park(&mut scene.session);
+    target.has_all();
+    scene.cluster.node.fall_silent();
+    let reason = scene.session.end_reason();
+    assert!(
+        reason.contains("no contact with the device manager"),
+        "{reason}"
+    );
+    assert!(scene.session.session_end(&scene.session.secret).lease_lost);
 }
 
 #[test]

@@ -36,6 +36,8 @@ use crate::transport::{self, Node, Reply, Target, WireError};
 /// Timeout for a reservation. The manager may spend part of it on asking its nodes. It is longer than the
 /// timeout for plain servers, because a program with a configured manager needs the devices.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
+/// Pause between two questions for a lease whose lost node is being replaced.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Timeout for the inventories of a lease's nodes. The manager has just been in contact with these nodes.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
 /// Timeout for the confirmation: as long as opening a session may take.
@@ -276,30 +278,31 @@ impl Lease {
 
     fn ask(self: &Arc<Self>, asked: Instant) -> Result<Option<Offer>, NoLease> {
         let question = match &self.settings.wanted {
-            LeaseWanted::Devices(devices) => {
-                Question::Reserve(devices.to_string(), self.settings.terms)
-            }
+            LeaseWanted::Devices(devices) => Question::Reserve {
+                request: devices.to_string(),
+                terms: self.settings.terms,
+                replace: self.general.survival.reexecute,
+            },
             LeaseWanted::Lease(lease) => Question::Renew(*lease),
         };
-        let offered =
-            manager::ask(&self.settings.manager, question, ASK_LIMIT).and_then(|granted| {
-                // The program may have called `leave` meanwhile, or another thread may have got a lease.
-                // Then this one is superfluous.
-                let terms = terms(&granted);
-                if !self.reserved(asked, terms, &granted) {
-                    self.give_back(Some(terms.lease));
-                    return Ok(None);
-                }
-                if HELD.set(Arc::clone(self)).is_ok() {
-                    transport::at_end(at_end);
-                }
-                let looked = self.look(granted);
-                if looked.is_err() {
-                    self.held().life.over(terms.lease, Instant::now());
-                    self.give_back(Some(terms.lease));
-                }
-                looked.map(Some)
-            });
+        let offered = self.granted(question).and_then(|granted| {
+            // The program may have called `leave` meanwhile, or another thread may have got a lease.
+            // Then this one is superfluous.
+            let terms = terms(&granted);
+            if !self.reserved(asked, terms, &granted) {
+                self.give_back(Some(terms.lease));
+                return Ok(None);
+            }
+            if HELD.set(Arc::clone(self)).is_ok() {
+                transport::at_end(at_end);
+            }
+            let looked = self.look(granted);
+            if looked.is_err() {
+                self.held().life.over(terms.lease, Instant::now());
+                self.give_back(Some(terms.lease));
+            }
+            looked.map(Some)
+        });
         if let Err(error) = &offered
             && self.held().life.refused(asked, Instant::now())
         {
@@ -309,6 +312,21 @@ impl Lease {
             );
         }
         offered
+    }
+
+    // Asks until the lease has nodes, for a while. It has none while the manager seeks equal devices for those of a lost node.
+    fn granted(&self, question: Question) -> Result<Granted, NoLease> {
+        let until = Instant::now() + ASK_LIMIT;
+        loop {
+            let granted = manager::ask(&self.settings.manager, question.clone(), ASK_LIMIT)?;
+            if !granted.nodes.is_empty() {
+                return Ok(granted);
+            }
+            if Instant::now() + ASK_AGAIN >= until {
+                return Err(NoLease::Replacing(self.settings.manager.all_addresses()));
+            }
+            self.changed.wait_for(&mut self.held(), ASK_AGAIN);
+        }
     }
 
     fn reserved(&self, asked: Instant, terms: Terms, granted: &Granted) -> bool {
@@ -373,7 +391,11 @@ impl Lease {
             return;
         }
         for node in &held.nodes {
-            node.set_credential(granted.signed_lease.clone());
+            node.set_replaceable(granted.replaceable);
+            // A session must not show a lost node the credential for another one.
+            if granted.moves.len() == held.moves {
+                node.set_credential(granted.signed_lease.clone());
+            }
         }
         if !held.has_thread {
             let lease = Arc::clone(self);
@@ -383,19 +405,32 @@ impl Lease {
         let (lost, nodes) = (held.losses.news(granted), held.nodes.clone());
         let known = std::mem::replace(&mut held.moves, granted.moves.len());
         drop(held);
-        let moves = granted.moves.iter().skip(known);
-        for (from, to) in moves.filter_map(|of| of.from.as_ref().zip(of.to.as_ref())) {
-            let is_it = |node: &&Arc<Node>| node.is(&from.node_uuid);
-            let server = self.general.server_at(&to.addresses, &to.name);
-            if let (Some(node), Some(server)) = (nodes.iter().find(is_it), server) {
-                node.move_to(to.node_uuid.clone(), server);
-            }
+        if known != granted.moves.len() {
+            self.follow(granted, known, &nodes);
         }
         for share in lost {
             let is_it = |node: &&Arc<Node>| node.is(&share.node_uuid);
             if let Some(node) = nodes.iter().find(is_it) {
                 part_lost(node, &share);
             }
+        }
+    }
+
+    // Has the nodes follow the lease's moves behind the `known` ones.
+    fn follow(&self, granted: &Granted, known: usize, nodes: &[Arc<Node>]) {
+        for change in granted.moves.iter().skip(known) {
+            let (Some(from), Some(to)) = (&change.from, &change.to) else {
+                continue;
+            };
+            let is_it = |node: &&Arc<Node>| node.is(&from.node_uuid);
+            let server = self.general.server_at(&to.addresses, &to.name);
+            if let (Some(node), Some(server)) = (nodes.iter().find(is_it), server) {
+                let credential = granted.signed_lease.clone();
+                node.follow(to.node_uuid.clone(), server, credential, change.replaced);
+            }
+        }
+        for node in nodes {
+            node.set_credential(granted.signed_lease.clone());
         }
     }
 

@@ -14,7 +14,7 @@ use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{
     Client, EndAwayRequest, GetInventoryRequest, GetLinksRequest, GetSessionEndRequest,
     GetStatusRequest, Inventory, Link, MeasureLinkReply, MeasureLinkRequest, NodeStatus,
-    OpenSessionReply, OpenSessionRequest,
+    OpenSessionReply, OpenSessionRequest, SessionEnd,
 };
 use causeway_proto::endpoint::{KeepAlive, over_connection};
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -285,13 +285,15 @@ impl Supervisor {
         Ok(reply)
     }
 
-    /// Opens a session again that was lost with its node.
+    /// Opens a session again that was lost with its node. `is_replaceable`: the device manager replaces lost nodes of the
+    /// session's lease, so a node may not know its grant yet.
     pub(super) async fn open_again(
         &mut self,
         generation: u64,
         credential: &Bytes,
         server: &ServerSettings,
         (session, secret): (SessionId, &SessionSecret),
+        is_replaceable: bool,
     ) -> Result<OpenSessionReply, NotReopened> {
         let request = OpenSessionRequest {
             session_id: Bytes::copy_from_slice(&session.0),
@@ -306,6 +308,9 @@ impl Supervisor {
                 Code::Unavailable | Code::ResourceExhausted | Code::AlreadyExists => {
                     NotReopened::ForNow(error)
                 }
+                // The code for a session that this node has ended.
+                Code::Aborted => NotReopened::ForGood(error),
+                _ if is_replaceable => NotReopened::ForNow(error),
                 _ => NotReopened::ForGood(error),
             }
         })?;
@@ -326,12 +331,12 @@ impl Supervisor {
         }
     }
 
-    /// Why a session has ended; `None` if the node does not know.
+    /// How a session has ended; `None` if the node does not know.
     pub(super) async fn session_end(
         &mut self,
         session: SessionId,
         secret: SessionSecret,
-    ) -> Result<Option<String>, WireError> {
+    ) -> Result<Option<SessionEnd>, WireError> {
         let request = GetSessionEndRequest {
             session_id: Bytes::copy_from_slice(&session.0),
             session_secret: Bytes::copy_from_slice(&secret.0),
@@ -341,7 +346,7 @@ impl Supervisor {
         let end = end
             .map_err(|status| self.caller.explain(&status))?
             .into_inner();
-        Ok((end.known && !end.reason.is_empty()).then_some(end.reason))
+        Ok((end.known && !end.reason.is_empty()).then_some(end))
     }
 
     /// An error for an answer that no correct node sends.

@@ -309,6 +309,11 @@ impl Core {
         }
         match std::mem::take(&mut batch.close_reason) {
             none if none.is_empty() => Ok(()),
+            // The node says elsewhere whether the session may go on at other devices.
+            close_reason if self.may_be_replaced() => {
+                self.break_off(generation, close_reason);
+                Ok(())
+            }
             close_reason => {
                 self.end_with(WireError::Ended {
                     address: self.address.clone(),

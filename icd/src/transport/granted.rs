@@ -14,6 +14,8 @@ pub(super) struct Granted {
     pub(super) restart: Duration,
     /// What the program asks for if its commands are executed again when the worker dies; `None`: they are not.
     pub(super) reexecutes: Option<Survival>,
+    /// Whether the device manager may have equal devices take the place of the node's if these are lost.
+    pub(super) may_be_replaced: bool,
     keep: Duration,
     /// Whether the program has asked for more.
     is_less: bool,
@@ -37,15 +39,23 @@ impl Granted {
                 false => restart.min(server.restart()),
             },
             reexecutes: None,
+            may_be_replaced: false,
             keep: keep.min(asked.1),
             is_less: !asked.0.is_zero() && (resume < asked.0 || keep < asked.1),
         }
     }
 
-    /// Adds whether the node puts another worker into the place of one that dies.
-    pub(super) fn with_reexecution(mut self, server: &ServerSettings, reexecutes: bool) -> Granted {
+    /// Adds whether the node puts another worker into the place of one that dies. `is_replaceable`: the device
+    /// manager has equal devices take the place of lost ones.
+    pub(super) fn with_reexecution(
+        mut self,
+        server: &ServerSettings,
+        reexecutes: bool,
+        is_replaceable: bool,
+    ) -> Granted {
         let is_granted = server.survival.reexecute && reexecutes && self.resumes();
         self.reexecutes = is_granted.then_some(server.survival);
+        self.may_be_replaced = is_granted && is_replaceable && !server.restart().is_zero();
         self
     }
 

@@ -50,8 +50,8 @@ pub(super) fn start(
                 Err(error) => Ended::Broken(super::socket::plain(&error)),
             };
             match ended {
-                Ended::Told(reason) => return core.told(reason),
-                Ended::Silent(reason) | Ended::Broken(reason) => {
+                Ended::Told(reason) if !core.may_be_replaced() => return core.told(reason),
+                Ended::Told(reason) | Ended::Silent(reason) | Ended::Broken(reason) => {
                     let is_away = core.break_off(generation, reason);
                     let resumed = redialer.as_mut().filter(|_| is_away);
                     match resumed.and_then(|redialer| redialer.resume(&core, &mut stops)) {

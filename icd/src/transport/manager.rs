@@ -36,8 +36,15 @@ pub type LeaseId = [u8; 16];
 /// A request to the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// Reserve devices, given in the request's one-line form.
-    Reserve(String, LeaseTerms),
+    /// Reserve devices.
+    Reserve {
+        /// The request's one-line form.
+        request: String,
+        /// What the program says of the lease.
+        terms: LeaseTerms,
+        /// Whether the program can go on at other devices if their node is lost.
+        replace: bool,
+    },
     /// Turn a reservation into a lease.
     Confirm(LeaseId),
     /// Extend a lease.
@@ -61,6 +68,11 @@ pub enum NoLease {
         /// The reason that it gives.
         reason: String,
     },
+    /// The lease has no devices at present, because those of a lost node are being replaced.
+    #[error(
+        "the device manager at {0} still seeks devices in place of the lease's lost ones; ask for devices again later"
+    )]
+    Replacing(String),
     /// A granted node cannot be reached. The lease is given back, because a part of the request is not
     /// what was requested.
     #[error("the lease was given back, because a granted node cannot be reached: {0}")]
@@ -89,7 +101,7 @@ pub fn ask(
 ) -> Result<Granted, NoLease> {
     let each = match question {
         // The manager may ask its nodes.
-        Question::Reserve(..) => limit,
+        Question::Reserve { .. } => limit,
         Question::Confirm(_) | Question::Renew(_) => ANSWER_WITHIN,
     };
     // A repetition of the request is the same request, whichever manager gets it.
@@ -294,7 +306,24 @@ impl Manager {
 
     async fn ask(&mut self, question: Question, id: LeaseId) -> Told<Granted> {
         let told = match question {
-            Question::Reserve(request, terms) => self.reserve(request, terms, id).await?,
+            Question::Reserve {
+                request,
+                terms,
+                replace,
+            } => {
+                let devices = RequestDevices {
+                    lease_id: Bytes::copy_from_slice(&id),
+                    wire_version: u32::from(WireVersion::CURRENT.number()),
+                    client: Some(this_process()),
+                    request,
+                    priority: terms.priority.into(),
+                    time_limit_ms: terms.time_limit_ms(),
+                    reserve: true,
+                    replace,
+                    ..RequestDevices::default()
+                };
+                self.reserve(devices).await?
+            }
             Question::Confirm(lease) => {
                 let lease_id = Bytes::copy_from_slice(&lease);
                 let request = self.conversation.request(ConfirmReservation { lease_id });
@@ -316,17 +345,8 @@ impl Manager {
         }
     }
 
-    async fn reserve(&mut self, request: String, terms: LeaseTerms, id: LeaseId) -> Told<Granted> {
-        let request = self.conversation.request(RequestDevices {
-            lease_id: Bytes::copy_from_slice(&id),
-            wire_version: u32::from(WireVersion::CURRENT.number()),
-            client: Some(this_process()),
-            request,
-            priority: terms.priority.into(),
-            time_limit_ms: terms.time_limit_ms(),
-            reserve: true,
-            ..RequestDevices::default()
-        });
+    async fn reserve(&mut self, devices: RequestDevices) -> Told<Granted> {
+        let request = self.conversation.request(devices);
         let steps = self.client.request(request).await;
         let steps = steps.map_err(|status| self.conversation.explain(&status))?;
         self.conversation.believe(steps.metadata())?;

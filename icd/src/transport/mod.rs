@@ -30,6 +30,7 @@ mod dealing;
 mod discover;
 pub mod encode;
 mod ended;
+mod equal_devices;
 pub mod events;
 mod exit;
 pub mod figures;

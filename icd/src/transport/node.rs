@@ -15,6 +15,7 @@ use causeway_proto::status::WireError;
 use causeway_security::Fingerprint;
 use parking_lot::Mutex;
 
+use self::whereabouts::Whereabouts;
 use super::bulk::BulkSettings;
 use super::control::{self, Supervisor};
 use super::events::SessionEvents;
@@ -30,6 +31,7 @@ use super::{figures, speeds};
 use crate::config::ServerSettings;
 
 mod reopening;
+mod whereabouts;
 
 /// Time limit for everything that opening a session takes, unless the node's `answer_limit` is longer.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
@@ -79,18 +81,15 @@ pub struct Node {
     changed: OnceLock<ChangeListener>,
     loss: OnceLock<LossListener>,
     away: OnceLock<AwayListener>,
-    // The signed lease on the node's devices. A renewed lease replaces it.
-    credential: Mutex<Bytes>,
-    // Where the devices are now: the node to which the lease has moved, or this node at other addresses, by the uuid.
-    // Devices and inventory stay as they were told.
-    moved: Mutex<Option<(Bytes, ServerSettings)>>,
+    // Where the devices are now. Devices and inventory stay as they were told.
+    whereabouts: Mutex<Whereabouts<Session>>,
 }
 
 /// Result of asking for a session.
 enum Asked {
-    Opened(Credentials),
+    Opened(Box<Credentials>),
     /// The node's devices differ from the last inventory.
-    Changed(Inventory),
+    Changed(Arc<Inventory>),
 }
 
 struct Credentials {
@@ -100,6 +99,10 @@ struct Credentials {
     /// Fingerprint of the session's certificate, with TLS.
     fingerprint: Option<Fingerprint>,
     reply: OpenSessionReply,
+    /// The server that has opened the session.
+    server: ServerSettings,
+    /// How often the devices had changed their place.
+    changes: u64,
 }
 
 impl Node {
@@ -118,8 +121,7 @@ impl Node {
             changed: OnceLock::new(),
             loss: OnceLock::new(),
             away: OnceLock::new(),
-            credential: Mutex::default(),
-            moved: Mutex::default(),
+            whereabouts: Mutex::default(),
         }
     }
 
@@ -155,11 +157,15 @@ impl Node {
         }
         let session = Arc::new(opened?);
         *current = Some(Arc::clone(&session));
+        self.whereabouts.lock().enter(&session);
+        // A session that ends at once calls the application.
+        drop(current);
+        // The devices may have changed their place meanwhile.
+        self.tell_session();
         Ok(session)
     }
 
     fn open(self: &Arc<Self>, events: Arc<dyn SessionEvents>) -> Result<Session, WireError> {
-        let settings = self.present();
         let deadline = Instant::now() + self.open_limit();
         let Credentials {
             rail,
@@ -167,6 +173,8 @@ impl Node {
             secret,
             fingerprint,
             reply,
+            server: settings,
+            changes,
         } = self.credentials()?;
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
         let location = self.location(rail.peer.address());
@@ -174,12 +182,10 @@ impl Node {
         let granted = self.granted(&settings, &reply);
         let resume = granted.resume;
         let dialer = Dialer {
-            rails: Arc::new(Rails::new(
-                &settings,
-                rail,
-                &self.speeds(&settings),
-                fingerprint,
-            )),
+            rails: Arc::new(
+                Rails::new(&settings, rail, &self.speeds(&settings), fingerprint)
+                    .opened_after(changes),
+            ),
             here,
             address: self.address().to_owned(),
             session,
@@ -224,7 +230,7 @@ impl Node {
         let time = |milliseconds: u32| Duration::from_millis(milliseconds.into());
         let (resume, keep) = (time(reply.resume_ms), time(reply.keep_ms));
         let granted = Granted::new(settings, resume, keep, time(reply.restart_ms))
-            .with_reexecution(settings, reply.reexecutes);
+            .with_reexecution(settings, reply.reexecutes, self.is_replaceable());
         if settings.survival.reexecute && granted.reexecutes.is_none() {
             let why = match reply.not_reexecuted.as_str() {
                 "" => "its daemon is too old, or `resume` is 0",
@@ -296,9 +302,8 @@ impl Node {
     fn credentials(&self) -> Result<Credentials, WireError> {
         for _ in 0..2 {
             match self.ask_for_session()? {
-                Asked::Opened(credentials) => return Ok(credentials),
+                Asked::Opened(credentials) => return Ok(*credentials),
                 Asked::Changed(inventory) => {
-                    let inventory = Arc::new(inventory);
                     *self.inventory.lock() = Some(Arc::clone(&inventory));
                     let same = self.changed.get().is_some_and(|same| same(&inventory));
                     if !same {
@@ -312,8 +317,7 @@ impl Node {
 
     fn ask_for_session(&self) -> Result<Asked, WireError> {
         let generation = self.inventory().map_or(0, |inventory| inventory.generation);
-        let server = self.present();
-        let credential = self.credential.lock().clone();
+        let (Target { server, credential }, changes) = self.target_now();
         let gauge = Arc::clone(&self.gauge);
         let (limit, rail) = (self.open_limit(), self.first_rail(&server));
         let asked = control::converse(move || async move {
@@ -325,14 +329,15 @@ impl Node {
                     .open_session(generation, credential.clone(), server)
                     .await
                 {
-                    Ok(reply) => credentials(&supervisor, reply).map(Asked::Opened),
+                    Ok(reply) => credentials(&supervisor, reply, (server, changes))
+                        .map(|opened| Asked::Opened(Box::new(opened))),
                     Err(refused @ WireError::Refused { .. }) => {
                         let inventory = supervisor.inventory(credential.clone()).await?;
                         // With an unchanged inventory, the refusal has another cause.
                         if inventory.generation == generation {
                             return Err(refused);
                         }
-                        Ok(Asked::Changed(inventory))
+                        Ok(Asked::Changed(Arc::new(inventory)))
                     }
                     Err(error) => Err(error),
                 }
@@ -395,32 +400,68 @@ impl Node {
 
     /// Sets the credential for further calls: a signed lease on the node's devices.
     pub fn set_credential(&self, credential: Bytes) {
-        *self.credential.lock() = credential;
+        self.whereabouts.lock().credential = credential;
+    }
+
+    /// Sets whether the device manager has equal devices take the place of the node's if the lease loses these.
+    pub fn set_replaceable(&self, is_replaceable: bool) {
+        self.whereabouts.lock().is_replaceable = is_replaceable;
+    }
+
+    /// Whether the device manager has equal devices take the place of the node's if the lease loses these.
+    pub(super) fn is_replaceable(&self) -> bool {
+        self.whereabouts.lock().is_replaceable
     }
 
     /// Settings and credential for asking the node.
     #[must_use]
     pub fn target(&self) -> Target {
-        Target {
-            server: self.present(),
-            credential: self.credential.lock().clone(),
-        }
+        self.target_now().0
+    }
+
+    // The target, and how often the devices had changed their place, of one moment.
+    fn target_now(&self) -> (Target, u64) {
+        let whereabouts = self.whereabouts.lock();
+        let server = whereabouts.server().unwrap_or(&self.settings).clone();
+        let credential = whereabouts.credential.clone();
+        (Target { server, credential }, whereabouts.changes)
+    }
+
+    /// How often the devices have changed their place.
+    pub(super) fn changes(&self) -> u64 {
+        self.whereabouts.lock().changes
     }
 
     /// Handles that the lease has moved to another node, of this uuid, or that this node is at other addresses. The open
     /// session goes on there.
     pub fn move_to(&self, uuid: Bytes, server: ServerSettings) {
-        *self.moved.lock() = Some((uuid, server.clone()));
-        if let Some(session) = self.live_session() {
-            session.move_to(&server);
-        }
+        self.whereabouts.lock().change(uuid, server, false);
+        self.tell_session();
     }
 
-    // The settings of the node that has the devices now.
-    fn present(&self) -> ServerSettings {
-        let moved = self.moved.lock();
-        let moved = moved.as_ref().map(|(_, server)| server.clone());
-        moved.unwrap_or_else(|| self.settings.clone())
+    /// Handles a move that the device manager has told with this credential. `is_lost`: the lease has lost its devices of
+    /// this node, and has equal ones of the node of this uuid, which may be the same. The open session begins anew there.
+    pub fn follow(&self, uuid: Bytes, server: ServerSettings, credential: Bytes, is_lost: bool) {
+        {
+            let mut whereabouts = self.whereabouts.lock();
+            whereabouts.change(uuid, server, is_lost);
+            // At once: a session that is opened with it there is not opened once more.
+            whereabouts.credential = credential;
+        }
+        self.tell_session();
+    }
+
+    // Tells the open session where it goes on.
+    fn tell_session(&self) {
+        if fork::is_child() {
+            return;
+        }
+        let news = self.whereabouts.lock().news();
+        if let Some((session, destination)) = news
+            && !session.has_failed()
+        {
+            session.lead_to(&destination);
+        }
     }
 
     /// Undoes [`Node::disconnect`].
@@ -523,8 +564,8 @@ impl Node {
     /// The uuid of the node that has the devices now. `None` before it has answered once.
     #[must_use]
     pub fn uuid(&self) -> Option<Bytes> {
-        if let Some((moved, _)) = &*self.moved.lock() {
-            return Some(moved.clone());
+        if let Some(uuid) = self.whereabouts.lock().uuid() {
+            return Some(uuid.clone());
         }
         let inventory = self.inventory.lock();
         inventory.as_ref().map(|of| of.node_uuid.clone())
@@ -609,7 +650,11 @@ impl std::fmt::Debug for Node {
     }
 }
 
-fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Credentials, WireError> {
+fn credentials(
+    supervisor: &Supervisor,
+    reply: OpenSessionReply,
+    (server, changes): (&ServerSettings, u64),
+) -> Result<Credentials, WireError> {
     let session = <[u8; 16]>::try_from(&reply.session_id[..]);
     let secret = <[u8; 32]>::try_from(&reply.session_secret[..]);
     let fingerprint = Fingerprint::from_wire(&reply.certificate_sha256);
@@ -625,6 +670,8 @@ fn credentials(supervisor: &Supervisor, reply: OpenSessionReply) -> Result<Crede
             session: SessionId(session),
             secret: SessionSecret(secret),
             reply,
+            server: server.clone(),
+            changes,
         }),
         _ => Err(supervisor
             .nonsense("the node opened a session without a valid id or secret".to_owned())),

@@ -25,6 +25,16 @@ pub(super) struct Rail {
     pub(super) moves: u64,
 }
 
+/// The server at which a session goes on.
+#[derive(Clone, Debug)]
+pub(super) struct Destination {
+    pub(super) server: ServerSettings,
+    /// How often the devices have changed their place.
+    pub(super) changes: u64,
+    /// The same count when the lease had lost the devices last. A session that was opened before has to begin anew.
+    pub(super) replaced: u64,
+}
+
 /// The rails of a session; see the module.
 #[derive(Debug)]
 pub(super) struct Rails {
@@ -46,6 +56,11 @@ struct RailsState {
     is_unproven: bool,
     /// Whether the move is news to the thread that dials.
     is_news: bool,
+    /// Of the last [`Destination`] that is known.
+    changes: u64,
+    replaced: u64,
+    /// How often the devices had changed their place when the session was opened last.
+    opened_after: u64,
     dealing: Dealing,
     peers: Vec<Option<Peer>>,
 }
@@ -72,6 +87,9 @@ impl Rails {
                 fingerprint,
                 is_unproven: false,
                 is_news: false,
+                changes: 0,
+                replaced: 0,
+                opened_after: 0,
                 dealing,
                 peers,
             }),
@@ -79,9 +97,22 @@ impl Rails {
         }
     }
 
-    /// Replaces all rails, because the session has moved to another server. The first that answers is used from then on.
-    pub(super) fn move_to(&self, server: &ServerSettings) {
+    /// Sets how often the devices had changed their place when the session was opened.
+    pub(super) fn opened_after(mut self, changes: u64) -> Rails {
+        let state = self.state.get_mut();
+        (state.changes, state.opened_after) = (changes, changes);
+        self
+    }
+
+    /// Replaces all rails, because the session goes on at another server. The first that answers is used from then on.
+    /// Returns whether the session has to be opened anew there. An old destination changes nothing.
+    pub(super) fn lead_to(&self, destination: &Destination) -> bool {
         let mut state = self.state.lock();
+        if destination.changes <= state.changes {
+            return false;
+        }
+        let server = &destination.server;
+        (state.changes, state.replaced) = (destination.changes, destination.replaced);
         let new: Vec<Address> = server.addresses().cloned().collect();
         let count = new.len().max(state.dealing.count());
         state.addresses = new.iter().cycle().take(count).cloned().collect();
@@ -91,6 +122,7 @@ impl Rails {
         state.moves += 1;
         (state.is_unproven, state.is_news) = (true, true);
         self.moved.notify_all();
+        state.begins_anew()
     }
 
     /// Waits until the session moves, or for this time.
@@ -105,9 +137,18 @@ impl Rails {
         self.state.lock().moved.clone()
     }
 
-    /// Replaces the session's certificate, because it was opened again.
-    pub(super) fn set_fingerprint(&self, fingerprint: Option<Fingerprint>) {
-        self.state.lock().fingerprint = fingerprint;
+    /// Whether the session has to be opened anew.
+    pub(super) fn begins_anew(&self) -> bool {
+        self.state.lock().begins_anew()
+    }
+
+    /// Replaces the session's certificate, because it was opened again where the devices were after so many changes of
+    /// their place.
+    pub(super) fn note_reopened(&self, changes: u64, fingerprint: Option<Fingerprint>) {
+        let mut state = self.state.lock();
+        if state.replaced <= changes {
+            (state.fingerprint, state.opened_after) = (fingerprint, changes);
+        }
     }
 
     /// Fingerprint of the session's present certificate, if its connections use TLS.
@@ -243,6 +284,10 @@ impl Rails {
 }
 
 impl RailsState {
+    fn begins_anew(&self) -> bool {
+        self.replaced > self.opened_after
+    }
+
     fn candidate(&self, rail: usize) -> Candidate {
         Candidate {
             rail,
@@ -264,6 +309,14 @@ mod tests {
         settings
     }
 
+    fn destination(addresses: &[&str], changes: u64, replaced: u64) -> Destination {
+        Destination {
+            server: settings(addresses),
+            changes,
+            replaced,
+        }
+    }
+
     fn rail(number: usize, port: u16) -> Rail {
         let peer = Peer::Tcp(([127, 0, 0, 1], port).into());
         Rail {
@@ -280,7 +333,7 @@ mod tests {
         std::thread::scope(|scope| {
             const LONG: Duration = Duration::from_secs(60);
             let (waits, begun) = (scope.spawn(|| rails.wait_for_news(LONG)), Instant::now());
-            rails.move_to(&settings(&["d:2", "e:2"]));
+            assert!(!rails.lead_to(&destination(&["d:2", "e:2"], 1, 0)));
             waits.join().unwrap();
             assert!(begun.elapsed() < LONG);
         });
@@ -306,5 +359,41 @@ mod tests {
             assert_eq!(rails.peer(at), Some(rail(at, 2).peer));
         }
         assert!(!rails.are_several());
+    }
+
+    #[test]
+    fn a_session_begins_anew_where_its_devices_are_now() {
+        let rails = Rails::new(&settings(&["a:1"]), rail(0, 1), &[], None);
+        assert!(!rails.begins_anew());
+        assert!(rails.lead_to(&destination(&["b:1"], 1, 1)));
+        assert!(rails.begins_anew() && rails.take_news());
+        assert!(rails.lead_to(&destination(&["c:1"], 2, 2)));
+        let certificate = Some(Fingerprint([7; 32]));
+        // The server before has opened the session meanwhile.
+        rails.note_reopened(1, certificate);
+        assert!(rails.begins_anew() && rails.fingerprint().is_none());
+        // A move for a drain brings no session along that is not open.
+        assert!(rails.lead_to(&destination(&["d:1"], 3, 2)));
+        assert!(rails.begins_anew());
+        rails.note_reopened(3, certificate);
+        assert!(!rails.begins_anew() && rails.fingerprint() == certificate);
+        // A session that moves later goes on there.
+        assert!(!rails.lead_to(&destination(&["e:1"], 4, 2)));
+        assert_eq!(rails.address(0).to_string(), "e:1");
+    }
+
+    #[test]
+    fn a_session_that_was_opened_after_a_replacement_does_not_begin_anew() {
+        let rails = Rails::new(&settings(&["b:1"]), rail(0, 1), &[], None).opened_after(2);
+        // The replacement is told late.
+        for changes in [1, 2] {
+            assert!(!rails.lead_to(&destination(&["b:1"], changes, changes)));
+            assert!(!rails.begins_anew() && !rails.have_moved());
+        }
+        // The session is opened again before its rails learn why.
+        rails.note_reopened(3, None);
+        assert!(!rails.lead_to(&destination(&["c:1"], 3, 3)));
+        assert!(!rails.begins_anew() && rails.have_moved());
+        assert!(rails.lead_to(&destination(&["d:1"], 4, 4)));
     }
 }

@@ -9,10 +9,12 @@ use std::net::TcpStream;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use causeway_proto::control::SessionEnd;
 use causeway_proto::preamble::{ClientWord, Purpose};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
 
+use self::recovery::HASTY;
 pub(super) use self::recovery::Recovery;
 use super::bulk::Owner;
 use super::clock;
@@ -23,6 +25,7 @@ use super::node::Node;
 use super::patience::Patience;
 use super::rails::Rail;
 use super::report::Reported;
+use super::session::NODE_LOST;
 use super::socket::{Dialer, Fault, NotOpened};
 use super::stops::Stops;
 use crate::config::ServerSettings;
@@ -148,13 +151,9 @@ impl Round {
 impl Redialer {
     /// Resumes a session that is away. Returns the new heartbeat connection; `None` if the session has failed.
     pub(super) fn resume(&mut self, core: &Arc<Core>, stops: &mut Stops) -> Option<Arc<Line>> {
-        self.recovery.begin(self.opened.elapsed());
-        let must_pause = (self.patience).begin(self.opened.elapsed(), core.positions());
-        let (mut patience, mut round) = (self.patience, Round::default());
         let may_restart = core.may_restart();
-        if may_restart {
-            patience = Patience::new(self.restart);
-        }
+        let (mut patience, must_pause) = self.begin(core, may_restart);
+        let mut round = Round::default();
         let mut is_reported = false;
         let again = "its connections break again and again";
         if must_pause && !self.pause(core, &mut patience, stops, again) {
@@ -175,15 +174,7 @@ impl Redialer {
                 // The session may also have failed during the attempt.
                 _ if core.is_failed() => return None,
                 Ok((line, again)) => {
-                    // Another daemon's session begins with all of its time.
-                    if !may_restart && !self.recovery.is_anew() {
-                        self.patience = match self.recovery.is_longer() {
-                            // This one was there all the time.
-                            true => self.patience.after(broken.since.elapsed()),
-                            false => patience,
-                        };
-                    }
-                    self.opened = Instant::now();
+                    self.note_success(&broken, patience, may_restart);
                     self.report_back(core, &broken, again, is_reported);
                     return Some(line);
                 }
@@ -203,13 +194,7 @@ impl Redialer {
                 true => patience.is_parked(taken),
                 false => patience.is_not_parked(),
             }
-            // The session may be parked because its lease moves to another node.
-            if let Some(node) = self.node.upgrade() {
-                if may_restart {
-                    node.looks_for_news();
-                }
-                node.is_away();
-            }
+            self.look_for_news(core, may_restart);
             // The end of a daemon is no hiccup of the network.
             if !is_reported && (may_restart || broken.since.elapsed() >= REPORTED) {
                 is_reported = true;
@@ -222,6 +207,45 @@ impl Redialer {
             if !self.pause(core, &mut patience, stops, &last) {
                 return None;
             }
+        }
+    }
+
+    // Begins to wait. Returns for how long, and whether a pause must come before the first attempt.
+    fn begin(&mut self, core: &Core, may_restart: bool) -> (Patience, bool) {
+        let lasted = self.opened.elapsed();
+        self.recovery.begin(lasted);
+        let must_pause = self.patience.begin(lasted, core.positions());
+        let mut patience = match may_restart {
+            true => Patience::new(self.restart),
+            false => self.patience,
+        };
+        // The manager may find out late that the node is lost. One limit holds for all of the wait.
+        if patience.has_time() && self.may_be_replaced(core) {
+            self.wait_longer(&mut patience);
+        }
+        (patience, must_pause)
+    }
+
+    // Notes that the session has connections again. Another daemon's session begins with all of its time.
+    fn note_success(&mut self, broken: &Break, patience: Patience, may_restart: bool) {
+        if !may_restart && !self.recovery.is_anew() {
+            self.patience = match self.recovery.is_longer() {
+                // This one was there all the time.
+                true => self.patience.after(broken.since.elapsed()),
+                false => patience,
+            };
+        }
+        self.opened = Instant::now();
+    }
+
+    // Looks for the session's node after an attempt that failed. The session may be parked because its lease moves to
+    // another node.
+    fn look_for_news(&self, core: &Core, may_restart: bool) {
+        if let Some(node) = self.node.upgrade() {
+            if may_restart || self.may_be_replaced(core) {
+                node.looks_for_news();
+            }
+            node.is_away();
         }
     }
 
@@ -253,11 +277,15 @@ impl Redialer {
         let rails = &self.dialer.rails;
         let is_news = rails.take_news();
         if let Some(server) = rails.moved().filter(|_| is_news) {
+            let what = match rails.begins_anew() {
+                true => "the node is lost; the program goes on at equal devices",
+                false => "the session has moved; the program goes on there",
+            };
             tracing::warn!(
                 address = self.dialer.address,
                 node = server.name.as_deref().unwrap_or(server.address.as_str()),
                 now_at = server.address.as_str(),
-                "the session has moved; the program goes on there"
+                "{what}"
             );
             core.tool.report(Reported::Away(format!(
                 "the session moves to {}",
@@ -307,9 +335,22 @@ impl Redialer {
             false => core.granted.explain(&text, stopped),
         };
         match self.end() {
-            Some(end) => {
+            Some(SessionEnd {
+                reason: end,
+                lease_lost,
+                ..
+            }) => {
                 let away = away.as_secs_f64();
-                let text = format!("{end}; its connection had broken {away:.1} s before: {reason}");
+                let text = match end == *reason {
+                    true => end,
+                    false => {
+                        format!("{end}; its connection had broken {away:.1} s before: {reason}")
+                    }
+                };
+                let text = match lease_lost {
+                    true => core.explain_lost_node(text),
+                    false => text,
+                };
                 // The node's reason says for how long the node has waited.
                 core.told(match stopped {
                     Some(_) => explain(text, stopped),
@@ -318,7 +359,17 @@ impl Redialer {
             }
             None => {
                 let text = last.text(reason, away, core.may_restart());
-                core.fail(explain(text, stopped));
+                let text = explain(text, stopped);
+                core.fail(match last {
+                    _ if self.recovery.is_hasty() => format!(
+                        "{text}; it was opened again {HASTY} times, and ended at once each time: the node's log says why"
+                    ),
+                    Failed::Unknown(_) | Failed::NoDaemon(_) => core.explain_lost_node(text),
+                    Failed::ForNow(_) | Failed::Parked(_) if core.granted.may_be_replaced => {
+                        core.explain_lost_node(text)
+                    }
+                    _ => text,
+                });
             }
         }
     }
@@ -333,6 +384,9 @@ impl Redialer {
         planned: &mut Duration,
     ) -> Result<(Arc<Line>, usize), Failed> {
         let rails = &self.dialer.rails;
+        if rails.begins_anew() {
+            return Err(Failed::Unknown(NODE_LOST.to_owned()));
+        }
         round.go_on(rails.moves());
         let attempt = self.attempt_first(core, round, patience, planned);
         attempt.map_err(|failed| match rails.moves() == round.moves {
@@ -358,7 +412,7 @@ impl Redialer {
             Err(errors) => {
                 let failures = errors.into_iter().map(|not_opened| {
                     let was_there = self.was_at(not_opened.peer.as_ref());
-                    failed(not_opened, was_there, core.may_restart())
+                    failed(not_opened, self.known(core, was_there))
                 });
                 return Err(round.end(failures.collect()));
             }
@@ -384,6 +438,14 @@ impl Redialer {
         peer.is_some_and(|peer| rails.peer(rails.current()).as_ref() == Some(peer))
     }
 
+    fn known(&self, core: &Core, was_there: bool) -> Known {
+        Known {
+            was_there,
+            is_anew: self.recovery.is_anew(),
+            may_restart: core.may_restart(),
+        }
+    }
+
     fn attempt_over(
         &self,
         core: &Arc<Core>,
@@ -394,7 +456,7 @@ impl Redialer {
         let dialer = self.dialer.on_rail(rail.number);
         let generation = core.worker_generation_if_anew();
         let was_there = self.was_at(Some(&rail.peer));
-        let failed = |not_opened| failed(not_opened, was_there, core.may_restart());
+        let failed = |not_opened| failed(not_opened, self.known(core, was_there));
         let open = |stream, purpose, position, worker| {
             let word = ClientWord {
                 position,
@@ -429,6 +491,11 @@ impl Redialer {
             is_reopened: self.recovery.is_anew(),
         };
         match core.go_on(connected) {
+            // The lease has lost the node meanwhile; see `Session::replace`.
+            Ok(_) if self.dialer.rails.begins_anew() => {
+                core.break_off(core.generation(), MOVED.to_owned());
+                Err(Failed::ForNow(MOVED.to_owned()))
+            }
             Ok(again) => {
                 let owner: Arc<dyn Owner> = Arc::<Core>::clone(core);
                 owner.bulk().open_if_needed(&owner);
@@ -443,8 +510,8 @@ impl Redialer {
         }
     }
 
-    // Asks the node why the session has ended.
-    fn end(&self) -> Option<String> {
+    // Asks the node how the session has ended.
+    fn end(&self) -> Option<SessionEnd> {
         let moved = self.dialer.rails.moved();
         let (server, session) = (
             moved.unwrap_or_else(|| self.server.clone()),
@@ -463,12 +530,27 @@ impl Redialer {
     }
 }
 
-// What an error means at a peer where the session had its connections (`was_there`), or elsewhere. A daemon that
-// `may_restart` is not gone for good.
-fn failed(not_opened: NotOpened, was_there: bool, may_restart: bool) -> Failed {
+/// What is known of the session at a peer.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Whether the session had its connections there.
+    was_there: bool,
+    /// Whether the session was opened again. It may have ended before it had any connections.
+    is_anew: bool,
+    /// Whether the daemon is not gone for good if it is gone.
+    may_restart: bool,
+}
+
+// What an error means at a peer.
+fn failed(not_opened: NotOpened, known: Known) -> Failed {
+    let Known {
+        was_there,
+        is_anew,
+        may_restart,
+    } = known;
     let why = not_opened.error.to_string();
     match not_opened.fault {
-        Fault::UnknownSession if was_there => Failed::Unknown(why),
+        Fault::UnknownSession if was_there || is_anew => Failed::Unknown(why),
         Fault::NoDaemon if was_there && !may_restart => match not_opened.error {
             WireError::Unreachable { .. } => Failed::NoDaemon(why),
             // A daemon of another version.
@@ -522,6 +604,11 @@ mod tests {
 
     #[test]
     fn only_the_peer_that_had_the_session_can_say_that_it_is_gone() {
+        let known = |was_there, is_anew, may_restart| Known {
+            was_there,
+            is_anew,
+            may_restart,
+        };
         let is_final = |fault, was_there, may_restart| {
             let not_opened = NotOpened {
                 error: WireError::Forked,
@@ -529,10 +616,17 @@ mod tests {
                 fault,
             };
             !matches!(
-                failed(not_opened, was_there, may_restart),
+                failed(not_opened, known(was_there, false, may_restart)),
                 Failed::ForNow(_) | Failed::Parked(_)
             )
         };
+        let again = NotOpened {
+            error: WireError::Forked,
+            peer: None,
+            fault: Fault::UnknownSession,
+        };
+        let again = failed(again, known(false, true, false));
+        assert!(matches!(again, Failed::Unknown(_)), "it was opened again");
         for may_restart in [false, true] {
             assert!(is_final(Fault::UnknownSession, true, may_restart));
             assert_eq!(is_final(Fault::NoDaemon, true, may_restart), !may_restart);

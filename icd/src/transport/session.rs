@@ -30,6 +30,7 @@ use super::granted::Granted;
 use super::heartbeat::{self, Rhythm};
 use super::node::Node;
 use super::patience::Patience;
+use super::rails::Destination;
 use super::reader::{self, CommandReader};
 use super::reconnect::{Recovery, Redialer};
 use super::retry::Retry;
@@ -55,6 +56,14 @@ pub struct Location {
     /// For how long the node has granted that the session outlives its connections.
     pub resume: Duration,
 }
+
+/// Why a session is opened anew, also one that still has connections.
+pub(super) const NODE_LOST: &str =
+    "the lease has lost this node, and has equal devices in its place";
+
+/// What helps a session that cannot begin anew.
+const WITH_REEXECUTION: &str =
+    "with `reexecute = true` below [survival] in servers.toml, a session goes on there";
 
 /// Time for the node to learn that the session ends.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(100);
@@ -160,9 +169,25 @@ impl Session {
         self.id
     }
 
-    /// Has the session dial another server from now on, to which it has moved.
-    pub(super) fn move_to(&self, server: &ServerSettings) {
-        self.core.bulk.rails().move_to(server);
+    /// Has the session go on at another server, or begin anew there if its node is lost.
+    pub(super) fn lead_to(&self, destination: &Destination) {
+        if !self.core.bulk.rails().lead_to(destination) {
+            return;
+        }
+        // The client may reach the lost node still. Nothing more of it is handled.
+        match self.core.may_be_replaced() {
+            true => {
+                self.core
+                    .break_off(self.core.generation(), NODE_LOST.to_owned());
+            }
+            false => {
+                let reason = match self.core.granted.reexecutes {
+                    Some(_) => self.core.explain_lost_node(NODE_LOST.to_owned()),
+                    None => format!("{NODE_LOST}; {WITH_REEXECUTION}"),
+                };
+                self.close(&reason);
+            }
+        }
     }
 
     /// Measured round trip and bandwidth between this process and the node.

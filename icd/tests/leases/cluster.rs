@@ -58,17 +58,28 @@ impl Cluster {
 
     /// Starts a managed daemon over the fake driver, and waits until its devices are known.
     pub fn node(&self, settings: &str) -> Daemon {
-        self.node_by(Daemon::start_flagged, settings)
+        self.node_with(settings, &[])
     }
 
     /// Starts such a daemon, whose driver logs its calls.
     pub fn logging_node(&self, settings: &str) -> Daemon {
-        self.node_by(Daemon::start_logged, settings)
+        self.node_by(Daemon::start_logged, settings, &[])
     }
 
-    fn node_by(&self, start: fn(&str, &str, &[String]) -> Daemon, settings: &str) -> Daemon {
+    /// Starts such a daemon with more arguments.
+    pub fn node_with(&self, settings: &str, more: &[&str]) -> Daemon {
+        self.node_by(Daemon::start_flagged, settings, more)
+    }
+
+    fn node_by(
+        &self,
+        start: fn(&str, &str, &[String]) -> Daemon,
+        settings: &str,
+        more: &[&str],
+    ) -> Daemon {
         let before = self.devices();
-        let arguments = self.manager.node_arguments();
+        let mut arguments = self.manager.node_arguments();
+        arguments.extend(more.iter().map(|&of| of.to_owned()));
         let daemon = start(&self.any_port(), settings, &arguments);
         let more = settings.matches("[[device]]").count().max(1);
         self.manager.see_devices(before + more).expect("they come");
@@ -273,10 +284,12 @@ impl Program {
 
     /// Waits until the library has printed this text.
     pub fn warns(&self, what: &str) {
-        eventually(what, || {
-            let warned = self.warned.lock().expect("no panic");
-            warned.contains(what).then_some(())
-        });
+        eventually(what, || self.warned().contains(what).then_some(()));
+    }
+
+    /// Returns what the library has printed so far.
+    pub fn warned(&self) -> String {
+        self.warned.lock().expect("no panic").clone()
     }
 
     /// Starts a program that uses its device once more at its end.

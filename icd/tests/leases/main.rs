@@ -16,6 +16,7 @@ mod of_lost_nodes;
 mod of_several_nodes;
 mod rails;
 mod refused;
+mod replaced;
 mod reserved;
 mod several_managers;
 mod survived;

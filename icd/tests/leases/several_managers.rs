@@ -182,7 +182,11 @@ fn a_request_that_meets_a_change_of_leader_is_repeated() {
         old.plays(Part::StandsBy(Some(new.address)));
         new.plays(leads(6));
     });
-    let request = Question::Reserve("1".to_owned(), Default::default());
+    let request = Question::Reserve {
+        request: "1".to_owned(),
+        terms: Default::default(),
+        replace: false,
+    };
     let granted = manager::ask(&named, request, LONG).expect("reserved");
     assert_eq!(granted.lease_id.len(), 16, "the client has chosen the id");
     assert_eq!(standby.calls().last(), Some(&"request"));

@@ -480,6 +480,9 @@ pub struct SessionEnd {
     /// for people
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
+    /// the node has ended the session's lease by itself; the device manager may have it replaced
+    #[prost(bool, tag = "3")]
+    pub lease_lost: bool,
 }
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -111,12 +111,24 @@ pub(crate) enum Why {
     Stopping,
 }
 
+/// What the end of a lease on this node says about the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseEnd {
+    /// The lease has ended at all nodes, so no other node has its sessions.
+    Everywhere,
+    /// The lease may go on at another node, which has its sessions then.
+    Here,
+    /// The node has ended the lease by itself. The manager may have the node's part replaced.
+    Lost,
+}
+
 impl Why {
-    /// Whether the lease has ended at all nodes, so that no other node has its sessions.
-    pub(crate) fn is_everywhere(&self) -> bool {
+    /// What the reason says about the lease.
+    pub(crate) fn end(&self) -> LeaseEnd {
         match self {
-            Why::Withdrawn(_) | Why::Limit => true,
-            Why::Unused | Why::Alone | Why::DevicesChanged | Why::Fenced | Why::Stopping => false,
+            Why::Withdrawn(_) | Why::Limit => LeaseEnd::Everywhere,
+            Why::Unused => LeaseEnd::Here,
+            Why::Alone | Why::DevicesChanged | Why::Fenced | Why::Stopping => LeaseEnd::Lost,
         }
     }
 }

@@ -45,6 +45,7 @@ use tokio::sync::Notify;
 use tonic::metadata::MetadataMap;
 
 use self::grants::Grants;
+pub(super) use self::message::LeaseEnd;
 use self::message::{Action, Claimed, Grant, GrantReport, NotAdmitted, Why};
 use self::name::{Time, Unit};
 use self::offer::Offer;
@@ -150,6 +151,7 @@ pub(super) struct Place {
     /// The lease's devices, each with the `together` of its share.
     devices: BTreeMap<DeviceAt, Option<Together>>,
     lease: LeaseId,
+    epoch: Epoch,
     /// The lease's parts of the devices' time, as far as their shares have such parts.
     times: BTreeMap<DeviceAt, TimePart>,
     resume: Option<Duration>,
@@ -241,6 +243,7 @@ impl Managed {
             },
             devices,
             lease: claimed.lease,
+            epoch: claimed.epoch,
             times,
             resume: admitted.resume,
         };
@@ -487,17 +490,17 @@ impl Managed {
                         }
                     }
                     Action::End(places, why) => {
-                        let is_over = why.as_ref().is_some_and(Why::is_everywhere);
+                        let end = why.as_ref().map_or(LeaseEnd::Here, Why::end);
                         let reason = why.map_or_else(String::new, |why| format!(": {why}"));
-                        ended.push((places, format!("the lease has ended{reason}"), is_over));
+                        ended.push((places, format!("the lease has ended{reason}"), end));
                     }
                 }
             }
         }
         // The lock is released here, because ending sessions locks the workers' table. A session that is
         // not open yet is ended in `opened`.
-        for (places, reason, is_over) in ended {
-            self.0.workers.end_places(&places, &reason, is_over);
+        for (places, reason, end) in ended {
+            self.0.workers.end_places(&places, &reason, end);
         }
         for (lease, epoch) in over {
             self.0.workers.grant_ended(lease, epoch);
@@ -551,6 +554,11 @@ impl Place {
     /// Returns the lease.
     pub(super) fn lease(&self) -> LeaseId {
         self.lease
+    }
+
+    /// Returns the lease, and the node's grant of it.
+    pub(super) fn grant(&self) -> (LeaseId, Epoch) {
+        (self.lease, self.epoch)
     }
 
     /// Returns the lease's parts of the devices' time.

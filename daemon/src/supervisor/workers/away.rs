@@ -10,6 +10,7 @@ use causeway_proto::control::Client;
 use causeway_proto::id::{SessionId, SessionSecret};
 use subtle::ConstantTimeEq;
 
+use super::super::ended::SessionEnd;
 use super::super::holders::Holder;
 use super::super::process;
 use super::super::worker::Worker;
@@ -280,12 +281,12 @@ impl Workers {
         let _ = tokio::time::timeout(ROOM_WITHIN, self.until(is_over)).await;
     }
 
-    /// Returns why a session has ended, to a caller that knows its secret. Waits for one that is about to end.
+    /// Returns how a session has ended, to a caller that knows its secret. Waits for one that is about to end.
     pub(in super::super) async fn session_end(
         &self,
         id: &SessionId,
         secret: &SessionSecret,
-    ) -> Option<String> {
+    ) -> Option<SessionEnd> {
         let is_ending = {
             let state = self.0.state.lock();
             let served = state.sessions.get(id);
@@ -297,7 +298,7 @@ impl Workers {
             let _ = tokio::time::timeout(END_WITHIN, self.until(is_over)).await;
         }
         let mut state = self.0.state.lock();
-        state.ended.reason(id, secret, Instant::now())
+        state.ended.end(id, secret, Instant::now())
     }
 }
 

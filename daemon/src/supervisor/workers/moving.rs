@@ -234,13 +234,14 @@ impl Moving {
                     ended.released.push(moved);
                 }
                 Stage::Sent(moved) | Stage::Waits(moved) | Stage::Leaves(moved) => {
-                    ended.over.push((*id, of.ticket.clone()));
+                    let grant = moved.place.grant();
+                    ended.over.push((*id, of.ticket.clone(), grant));
                     ended.released.push(moved);
                 }
                 Stage::Left => {}
             }
         }
-        for (id, _) in &ended.over {
+        for (id, ..) in &ended.over {
             self.parked.remove(id);
         }
         ended
@@ -252,7 +253,7 @@ impl Moving {
 #[derive(Default)]
 pub(super) struct EndedHere {
     /// The sessions that are over.
-    pub(super) over: Vec<(SessionId, Ticket)>,
+    pub(super) over: Vec<(SessionId, Ticket, (LeaseId, Epoch))>,
     /// The sessions that another node has, and since when.
     pub(super) left: Vec<(SessionId, Instant)>,
     /// What the sessions had.

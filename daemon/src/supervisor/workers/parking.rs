@@ -16,6 +16,7 @@ use causeway_proto::preamble::{Introduction, Verdict};
 use causeway_proto::version::WireVersion;
 
 use super::super::contents::{Contents, later};
+use super::super::ended::SessionEnd;
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Asked;
 use super::{ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState};
@@ -381,12 +382,12 @@ impl Workers {
 
 impl WorkersState {
     /// Gives up a session of a daemon before. Its client is told why, if it asks.
-    pub(super) fn refuse(&mut self, id: SessionId, ticket: &Ticket, reason: String) {
-        tracing::warn!(session = ?id, reason, "a session of a daemon before this one cannot go on");
+    pub(super) fn refuse(&mut self, id: SessionId, ticket: &Ticket, end: impl Into<SessionEnd>) {
+        let end = end.into();
+        tracing::warn!(session = ?id, reason = end.reason, "a session of a daemon before this one cannot go on");
         self.parked.discard(id);
         if let Some(assignment) = ticket.assignment() {
-            self.ended
-                .add(id, assignment.secret, reason, Instant::now());
+            self.ended.add(id, assignment.secret, end, Instant::now());
         }
     }
 }

@@ -15,6 +15,7 @@ use std::time::Instant;
 use causeway_proto::id::SessionId;
 use causeway_serving::admission::Place as Charge;
 
+use super::super::ended::SessionEnd;
 use super::super::endings::log_replaced;
 use super::super::holders::Holdings;
 use super::super::worker::{Asked, SealedFile, Worker};
@@ -125,8 +126,13 @@ impl WorkersState {
     /// Remembers why a session has ended, if its client may ask.
     pub(super) fn remember_end(&mut self, id: SessionId, served: &Served, reason: String) {
         if served.worker.resumes() {
+            let end = SessionEnd {
+                reason,
+                lease_lost: served.worker.has_lost_lease(),
+                grant: served.place.as_ref().map(Place::grant),
+            };
             self.ended
-                .add(id, served.secret.clone(), reason, Instant::now());
+                .add(id, served.secret.clone(), end, Instant::now());
         }
     }
 }

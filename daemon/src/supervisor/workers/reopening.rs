@@ -4,8 +4,9 @@
 //! begins with nothing, as one that takes the place of a worker that has died before its first checkpoint
 //! ([`reexecution`](super::reexecution)).
 //!
-//! Invariants: a session that is here is never opened twice, and one that this daemon has ended stays ended. The reply to a
-//! client may be lost, so the client may ask again until it has connected, and gets the same session, also at a full node.
+//! Invariants: a session that is here is never opened twice. One that this daemon has ended stays ended, unless its lease
+//! was lost or was granted to the node anew. The reply to a client may be lost, so the client may ask again until it has
+//! connected, and gets the same session, also at a full node.
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_security::SessionCertificate;
 use subtle::ConstantTimeEq;
 
+use super::super::managed::{Epoch, LeaseId, Place};
 use super::{Checkpoint, NotOpened, Opened, Opening, Workers, WorkersState};
 use crate::handover::{Assignment, AwayTimes};
 
@@ -46,15 +48,20 @@ impl Opening {
 }
 
 impl WorkersState {
-    /// Checks whether a session that was lost with its node may open here.
+    /// Checks whether a session that was lost with its node may open here, under this grant of its lease.
     ///
     /// # Errors
     /// [`NotOpened::IsHere`] if a session of its id is here, or if another session of its id has left for another node.
-    /// [`NotOpened::HasEnded`] if this daemon has ended it.
-    pub(super) fn may_open_again(&mut self, of: &Reopened) -> Result<(), NotOpened> {
+    /// [`NotOpened::HasEnded`] if this daemon has ended it for good.
+    pub(super) fn may_open_again(
+        &mut self,
+        of: &Reopened,
+        grant: Option<(LeaseId, Epoch)>,
+    ) -> Result<(), NotOpened> {
         let Reopened { id, secret } = of;
-        if let Some(reason) = self.ended.reason(id, secret, Instant::now()) {
-            return Err(NotOpened::HasEnded(reason));
+        let ended = self.ended.end(id, secret, Instant::now());
+        if let Some(end) = ended.filter(|end| end.forbids(grant)) {
+            return Err(NotOpened::HasEnded(end.reason));
         }
         let is_here = self.sessions.contains_key(id) || self.parked.has(id);
         match is_here || self.moving.refuses(of) {
@@ -65,13 +72,15 @@ impl WorkersState {
 }
 
 impl Workers {
-    /// Returns the session if it is here, and its client has still to connect to a worker that begins with nothing.
+    /// Returns the session if it is here, and its client has still to connect to a worker that begins with nothing. `grant`
+    /// is that of the lease that the client shows.
     ///
     /// # Errors
     /// [`NotOpened::IsHere`] if it is here otherwise, or if it is another session.
     pub(in super::super) fn opened_again(
         &self,
         of: &Reopened,
+        grant: Option<(LeaseId, Epoch)>,
     ) -> Result<Option<OpenedAgain>, NotOpened> {
         let state = self.0.state.lock();
         let Some(served) = state.sessions.get(&of.id) else {
@@ -83,7 +92,8 @@ impl Workers {
             .is_some_and(Checkpoint::is_nothing);
         let is_its = bool::from(served.secret.0.ct_eq(&of.secret.0));
         // One of a lease may be of an earlier grant, which is just ending.
-        if !is_its || !begins || served.worker.is_connected() || served.place.is_some() {
+        let is_of_it = served.place.as_ref().map(Place::grant) == grant;
+        if !is_its || !begins || served.worker.is_connected() || !is_of_it {
             return Err(NotOpened::IsHere);
         }
         let certificate = served.certificate.as_ref();

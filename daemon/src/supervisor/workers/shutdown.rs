@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::managed::{Place, PlaceNumber};
+use super::super::ended::SessionEnd;
+use super::super::managed::{LeaseEnd, Place, PlaceNumber};
 use super::super::worker::Worker;
 use super::Workers;
 
@@ -29,12 +30,17 @@ impl Workers {
     }
 
     /// Asks the workers of the sessions with these places in leases to leave, and to report the reason to
-    /// their clients. `is_over`: the leases have ended at all nodes.
-    pub(in super::super) fn end_places(&self, places: &[PlaceNumber], reason: &str, is_over: bool) {
+    /// their clients. `end` says what the end means for the leases.
+    pub(in super::super) fn end_places(&self, places: &[PlaceNumber], reason: &str, end: LeaseEnd) {
         let mut state = self.0.state.lock();
-        let ended = state.moving.end_places(places, is_over);
-        for (id, ticket) in &ended.over {
-            state.refuse(*id, ticket, reason.to_owned());
+        let ended = state.moving.end_places(places, end == LeaseEnd::Everywhere);
+        for (id, ticket, grant) in &ended.over {
+            let end = SessionEnd {
+                reason: reason.to_owned(),
+                lease_lost: end == LeaseEnd::Lost,
+                grant: Some(*grant),
+            };
+            state.refuse(*id, ticket, end);
         }
         for (id, since) in &ended.left {
             tracing::info!(session = ?id, "another node has the session, whose place here ends");
@@ -43,6 +49,9 @@ impl Workers {
         for served in state.sessions.values() {
             let number = served.place.as_ref().map(Place::number);
             if number.is_some_and(|number| places.contains(&number)) {
+                if end == LeaseEnd::Lost {
+                    served.worker.note_lost_lease();
+                }
                 served.worker.end_because(reason);
             }
         }

@@ -156,6 +156,29 @@ impl Core {
         self.again().is_some() && (outbox.last_cut() == 0 || outbox.holds_contents())
     }
 
+    /// Whether equal devices may take the place of the node's if the session's lease loses these.
+    pub(in crate::transport) fn may_be_replaced(&self) -> bool {
+        self.granted.may_be_replaced && self.begins_anywhere()
+    }
+
+    /// Adds to the reason of a loss why the commands cannot be executed again elsewhere, if the program has asked for that.
+    pub(in crate::transport) fn explain_lost_node(&self, reason: String) -> String {
+        let Some(again) = &self.reexecution else {
+            return reason;
+        };
+        let why = match again.ended.get() {
+            Some(why) => format!("the program's commands cannot be executed again: {why}"),
+            None if self.may_be_replaced() => "no equal devices were found in time (`restart` in \
+                servers.toml says how long the program waits)"
+                .to_owned(),
+            None if self.begins_anywhere() => return reason,
+            None => "the last checkpoint was on that node; `hold = \"client\"` below [survival] in servers.toml has the \
+                program hold checkpoints"
+                .to_owned(),
+        };
+        format!("{reason}; {why}")
+    }
+
     /// Looks at a command that is about to be appended.
     pub(super) fn look_at(&self, kind: Option<&Kind>) {
         if self.again().is_some()

@@ -1,9 +1,13 @@
-//! Recovers a session whose daemon is lost, if its commands can be executed again from the first one on, or from a
+//! Recovers a session whose node or daemon is lost, if its commands can be executed again from the first one on, or from a
 //! checkpoint that the program holds.
 //!
 //! The session is opened again at its node's next daemon. A broken connection alone changes nothing. The program waits for
 //! longer than the node keeps the session only if the session is known to be lost: the node's daemon does not know it, or
-//! nothing listens where it was. Invariants: sessions of leases, and those that a daemon has ended, stay lost. After
+//! nothing listens where it was.
+//!
+//! A session of a lease is opened again only at a node that serves the lease: mostly one with equal devices that the device
+//! manager names in place of the lost ones. Only the manager knows whether a silent node is lost, so the program waits for
+//! longer then, too. Invariants: sessions that a daemon has ended stay lost, unless it had to end their lease. After
 //! [`HASTY`] sessions that ended at once, none is opened again.
 
 use std::time::{Duration, Instant};
@@ -12,7 +16,7 @@ use super::{Core, Failed, Patience, Redialer, Stops, clock};
 use crate::transport::control::NotReopened;
 
 /// Number of sessions in a row that may end at once.
-const HASTY: u32 = 8;
+pub(super) const HASTY: u32 = 8;
 /// A session that has lasted for so long has not ended at once.
 const LASTING: Duration = Duration::from_secs(1);
 
@@ -21,6 +25,8 @@ const LASTING: Duration = Duration::from_secs(1);
 pub(in crate::transport) struct Recovery {
     /// Whether the program waits for as long as for a daemon that is started anew.
     is_longer: bool,
+    /// Whether the node was asked how the session has ended.
+    has_asked: bool,
     /// Whether the session was opened again.
     is_anew: bool,
     /// Whether the session was opened again, and not tried since.
@@ -36,7 +42,7 @@ impl Recovery {
     /// Handles a break of connections that have lasted for this time.
     pub(super) fn begin(&mut self, lasted: Duration) {
         (self.is_longer, self.is_anew, self.has_just_opened) = (false, false, false);
-        self.may_be_open = false;
+        (self.may_be_open, self.has_asked) = (false, false);
         if lasted >= LASTING {
             self.opened = 0;
         }
@@ -57,6 +63,11 @@ impl Recovery {
         std::mem::take(&mut self.has_just_opened)
     }
 
+    /// Whether too many sessions have ended at once.
+    pub(super) fn is_hasty(&self) -> bool {
+        self.opened >= HASTY
+    }
+
     /// Whether the session was opened again.
     pub(super) fn is_anew(&self) -> bool {
         self.is_anew
@@ -66,13 +77,17 @@ impl Recovery {
 impl Redialer {
     /// Whether the session can be opened again.
     pub(super) fn may_reopen(&self, core: &Core) -> bool {
-        let waits = !self.server.restart().is_zero() && self.recovery.opened < HASTY;
-        // A lease ends with its node's daemon.
-        let is_leased = || self.node.upgrade().is_none_or(|node| node.is_leased());
-        waits && core.begins_anywhere() && !is_leased()
+        let waits = !self.server.restart().is_zero() && !self.recovery.is_hasty();
+        waits && core.begins_anywhere()
     }
 
-    /// Handles a final failure, or any if the session may have been opened again. Returns why the session has no connection yet, or the failure if it is final.
+    /// Whether the device manager may name other devices for the session.
+    pub(super) fn may_be_replaced(&self, core: &Core) -> bool {
+        core.may_be_replaced() && self.may_reopen(core)
+    }
+
+    /// Handles a final failure, or any if the session may have been opened again. Returns why the session has no connection
+    /// yet, or the failure if it is final.
     pub(super) fn recover(
         &mut self,
         core: &Core,
@@ -86,10 +101,15 @@ impl Redialer {
                 last => Err(last),
             };
         }
+        let begun = Instant::now();
+        let is_unknown = matches!(last, Failed::Unknown(_));
         match last {
             Failed::Unknown(why) | Failed::ForNow(why) | Failed::Parked(why) => {
-                let begun = Instant::now();
-                let reopened = self.reopen(core, why, patience);
+                let is_over = is_unknown && core.may_be_replaced() && self.has_ended();
+                let reopened = match is_over {
+                    true => Err(Failed::Unknown(why)),
+                    false => self.reopen(core, why, patience),
+                };
                 let spent = begun.elapsed();
                 // This step has its own limits, and is no time in which the process was stopped.
                 patience.count(spent, spent);
@@ -104,6 +124,13 @@ impl Redialer {
         }
     }
 
+    // Whether the node has ended a lease's session for good, as far as it says.
+    fn has_ended(&mut self) -> bool {
+        let is_asked = !self.recovery.has_asked && !self.dialer.rails.begins_anew();
+        self.recovery.has_asked |= is_asked;
+        is_asked && self.end().is_some_and(|end| !end.lease_lost)
+    }
+
     fn reopen(
         &mut self,
         core: &Core,
@@ -114,26 +141,31 @@ impl Redialer {
             return Err(Failed::Unknown(why));
         };
         let is_wanted = || !core.is_failed();
+        let changes = node.changes();
         let reopened = node.reopen(self.dialer.session, &self.dialer.secret, is_wanted);
         self.recovery.may_be_open = matches!(reopened, Err(NotReopened::NotReached(_)));
         match reopened {
-            // Perhaps this is not the node that had the session.
-            Err(NotReopened::NotReached(_)) => {}
+            // Perhaps this is not the node that had the session. Without a lease, only that node may open it.
+            Err(NotReopened::NotReached(_)) if !core.may_be_replaced() => {}
             _ => self.wait_longer(patience),
         }
         match reopened {
-            Ok(fingerprint) => {
-                self.dialer.rails.set_fingerprint(fingerprint);
+            Ok((changes, fingerprint)) => {
+                self.dialer.rails.note_reopened(changes, fingerprint);
                 self.recovery.opened += 1;
                 (self.recovery.is_anew, self.recovery.has_just_opened) = (true, true);
                 Ok("the session was opened again".to_owned())
             }
-            Err(not @ (NotReopened::NotReached(_) | NotReopened::ForNow(_))) => Ok(not.to_string()),
-            Err(not @ NotReopened::ForGood(_)) => Err(Failed::ForGood(not.to_string())),
+            // Meanwhile, the manager may have named others.
+            Err(not @ NotReopened::ForGood(_)) if node.changes() == changes => {
+                Err(Failed::ForGood(not.to_string()))
+            }
+            Err(not) => Ok(not.to_string()),
         }
     }
 
-    fn wait_longer(&mut self, patience: &mut Patience) {
+    /// Waits for as long as for a daemon that is started anew.
+    pub(super) fn wait_longer(&mut self, patience: &mut Patience) {
         if !self.recovery.is_longer {
             self.recovery.is_longer = true;
             patience.extend(self.server.restart());

@@ -720,6 +720,7 @@ impl NodeService for Supervisor {
         Ok(Response::new(SessionEnd {
             known: end.is_some(),
             reason: end.unwrap_or_default(),
+            lease_lost: false,
         }))
     }
 

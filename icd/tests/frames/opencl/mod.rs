@@ -67,13 +67,18 @@ pub fn kill_workers() {
 
 /// Kills the workers of any daemon, as a crash would.
 pub fn kill_workers_of(daemon: u32) {
+    signal_workers_of(daemon, libc::SIGKILL);
+}
+
+/// Sends a signal to the workers of any daemon.
+pub fn signal_workers_of(daemon: u32, signal: libc::c_int) {
     let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("a running daemon");
     for task in tasks.flatten() {
         let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
         let children = children.split_whitespace();
         for child in children.filter_map(|pid| pid.parse().ok()) {
             // SAFETY: a signal to a process of our own daemon.
-            unsafe { libc::kill(child, libc::SIGKILL) };
+            unsafe { libc::kill(child, signal) };
         }
     }
 }
