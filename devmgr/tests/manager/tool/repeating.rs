@@ -81,6 +81,8 @@ fn a_list_is_asked_for_again_when_the_connection_breaks() {
         );
     }
     tool.does("managers");
+    // A busy manager answers late, and the tool then asks at the second address, too. So that one is also cut.
+    let tool = of(format!("{cut},{}", cutting(manager.address)));
     // A change may have been carried out, so nothing repeats it.
     assert!(
         tool.refuses("users add ann")
