@@ -148,11 +148,9 @@ impl Engine {
         known.unwrap_or_else(|| Arc::new(Path::dropped(link)))
     }
 
-    /// Ends this side of a transfer. If `early` is set, also cancels the transfer at the other end.
+    /// Ends this side of a transfer. Cancels the transfer at the other end if `early` is set, or if the other end has more bytes.
     pub(super) fn end(&self, far: &Far, early: Option<Status>) {
-        if self.peers.end(far, early)
-            && let Some(status) = early
-        {
+        if let Some(status) = self.peers.end(far, early) {
             let cancel = Header::cancel(far.transfer, status.0);
             self.tell_peer(&self.path_of(far.link), cancel);
         }

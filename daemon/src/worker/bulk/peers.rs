@@ -187,15 +187,20 @@ impl Peers {
         }
     }
 
-    /// Ends a transfer here; `early` is the reason if it did not complete. Returns whether
-    /// this is the first end.
-    pub(super) fn end(&self, far: &Far, early: Option<Status>) -> bool {
+    /// Ends a transfer here; `early` is the reason if it did not complete. Returns the status with which the other end has
+    /// to be cancelled, if any.
+    pub(super) fn end(&self, far: &Far, early: Option<Status>) -> Option<Status> {
         let key = key(far);
         let mut state = self.0.lock();
         let gone = state.ends.remove(&key);
         let first = !state.ended.contains_key(&key);
+        let mut cancel = None;
         if first {
             let total = gone.as_ref().map_or(0, |end| end.total);
+            // The last byte may arrive on one lane while another lane reads the offer of more bytes.
+            let offer = gone.as_ref().and_then(|end| end.heard.offer);
+            let has_more = offer.is_some_and(|offer| offer != total);
+            cancel = early.or(has_more.then(|| Why::mismatch().status));
             let how = early.map_or(Ended::Whole(total), Ended::Early);
             state.ended.insert(key, how);
             state.ended_order.push_back(key);
@@ -207,7 +212,7 @@ impl Peers {
         }
         drop(state);
         drop(gone);
-        first
+        cancel
     }
 
     /// Handles credit or an offer. Returns a reply, a cancellation, if the transfer has been given up here.
@@ -476,8 +481,8 @@ mod tests {
         let receive = far(Direction::Receive, LINK);
         assert!(peers.register(&receive, 1));
         assert!(!peers.register(&receive, 1));
-        assert!(peers.end(&receive, Some(Status(-5))));
-        assert!(!peers.end(&receive, None));
+        assert_eq!(peers.end(&receive, Some(Status(-5))), Some(Status(-5)));
+        assert_eq!(peers.end(&receive, Some(Status(-6))), None);
         let answer = peers.message(PEER, &offer(NAME, 1)).unwrap();
         assert_eq!(answer, Some(Header::cancel(NAME, -5)));
         let other = Far {
@@ -485,7 +490,7 @@ mod tests {
             ..receive
         };
         assert!(peers.register(&other, 1));
-        assert!(peers.end(&other, None));
+        assert_eq!(peers.end(&other, None), None);
         assert_eq!(peers.message(PEER, &offer(other.transfer, 1)), Ok(None));
         let answer = peers.message(PEER, &offer(other.transfer, 2)).unwrap();
         assert_eq!(answer, Some(Header::cancel(other.transfer, -59)));
@@ -493,6 +498,17 @@ mod tests {
             .cancel(PEER, &Header::cancel(other.transfer, 0))
             .unwrap();
         assert!(peers.0.lock().early.is_empty());
+    }
+
+    #[test]
+    fn a_sender_of_more_bytes_is_cancelled_when_its_receiver_has_all_of_its_own() {
+        let peers = Peers::default();
+        let receive = far(Direction::Receive, LINK);
+        assert!(peers.register(&receive, 1));
+        peers.started(&receive, Arc::<Ear>::default());
+        // The offer comes between the last byte and the end.
+        assert_eq!(peers.message(PEER, &offer(NAME, 2)), Ok(None));
+        assert_eq!(peers.end(&receive, None), Some(Why::mismatch().status));
     }
 
     #[test]
