@@ -491,7 +491,7 @@ impl Redialer {
             is_reopened: self.recovery.is_anew(),
         };
         match core.go_on(connected) {
-            // The lease has lost the node meanwhile; see `Session::replace`.
+            // The lease has lost the node meanwhile; see `Session::lead_to`.
             Ok(_) if self.dialer.rails.begins_anew() => {
                 core.break_off(core.generation(), MOVED.to_owned());
                 Err(Failed::ForNow(MOVED.to_owned()))
