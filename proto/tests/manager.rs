@@ -180,7 +180,7 @@ fn what_clients_and_the_manager_say() {
                 to: None,
                 replaced: true,
             }],
-            replaceable: true,
+            replaced_within_ms: 1_260_000,
         }),
         progress::Step::Refused(Refused {
             code: RefusalCode::NothingFree.into(),

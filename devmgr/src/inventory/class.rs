@@ -216,7 +216,7 @@ pub(crate) fn kinds(devices: &[OfferedDevice]) -> usize {
 /// The answers that a device shares with its class, in the order of their names. Of several with one
 /// name, the first.
 fn common(device: &OfferedDevice) -> Vec<InfoAnswer> {
-    let is_common = |of: &&InfoAnswer| of.status == 0 && row(of).is_some_and(|of| !of.identity);
+    let is_common = |of: &&InfoAnswer| of.status == 0 && property::is_common(of.name);
     let mut answers: Vec<_> = device.answers.iter().filter(is_common).cloned().collect();
     answers.sort_by_key(|of| of.name);
     answers.dedup_by_key(|of| of.name);

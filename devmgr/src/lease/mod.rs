@@ -44,5 +44,6 @@ pub use id::{Epoch, LeaseId};
 pub use manager::Manager;
 pub use moving::Departure;
 pub use reasons::{HeadView, Reasons};
+pub(crate) use replacing::replaced_within;
 pub use shortfall::{Detail, Shortfall};
 pub use view::{LeaseState, LeaseView};

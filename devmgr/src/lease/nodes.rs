@@ -20,7 +20,7 @@ use super::manager::Manager;
 use super::moving::Leaving;
 use crate::inventory::{NodeId, OfferedDevice, Unit};
 use crate::policy::UserName;
-use crate::time::{Span, Time, Wall};
+use crate::time::{Time, Wall};
 
 /// A node in the manager's memory.
 #[derive(Clone, Debug, Default, Hash)]
@@ -283,8 +283,7 @@ impl Manager {
 
     /// Whether a node may serve units that no quota counts: of leases that the manager before has ended.
     pub(super) fn may_serve_uncounted(&self) -> bool {
-        let timing = &self.policy.timing;
-        let fenced = Span(timing.autonomy.0.saturating_add(timing.margin.0));
+        let fenced = self.policy.timing.fenced();
         // A node that was lost long before this manager started serves nothing any more.
         let serves = |node: &Node| {
             let since = node.absent.map(|since| self.wall().since(since));
@@ -379,9 +378,8 @@ impl Manager {
 
     /// When a lost node can no longer serve its leases: after its autonomy, plus a margin for its clock.
     pub(super) fn fenced_at(&self, node: &Node) -> Option<Time> {
-        let timing = &self.policy.timing;
         let lost = node.lost.filter(|_| !node.grants.is_empty())?;
-        Some(lost.after(timing.autonomy).after(timing.margin))
+        Some(lost.after(self.policy.timing.fenced()))
     }
 
     pub(super) fn arm_node(&mut self, id: NodeId) {

@@ -29,10 +29,16 @@ use super::id::Epoch;
 use super::manager::Manager;
 use super::moving::{Departure, LONGEST, NO_REPLACEMENT};
 use crate::inventory::{Chosen, DeviceClass, NodeId};
+use crate::policy::Timing;
 use crate::time::Span;
 
 /// Maximum number of replacements of a lease. Each one stays in the lease's list of moves.
 pub(super) const MOST: usize = 64;
+
+/// How long after the last word of a lost node equal units have taken its place, or the lease has ended.
+pub(crate) fn replaced_within(timing: &Timing) -> Span {
+    Span(timing.fenced().0.saturating_add(LONGEST.0))
+}
 
 impl Holding {
     /// Whether equal units take the place of the part if it is lost now.
@@ -45,14 +51,10 @@ impl Holding {
 impl Manager {
     /// The classes of equal devices for a new grant. Empty: the lease ends with its node.
     pub(super) fn replaceable(&self, demand: &NewRequest, parts: &[GrantPart]) -> Vec<DeviceClass> {
-        let [part] = parts else {
-            return Vec::new();
-        };
-        let units = part.units.iter().map(|of| &of.unit);
-        let classes = demand
-            .replace
-            .then(|| self.cluster.classes_of(part.node, units));
-        classes.flatten().unwrap_or_default()
+        match parts {
+            [part] if demand.replace => self.classes_of(&part.units),
+            _ => Vec::new(),
+        }
     }
 
     /// The same classes for a grant that takes over from `old`, after these moves.
@@ -63,15 +65,19 @@ impl Manager {
         moved: &[UnitsMoved],
     ) -> Vec<DeviceClass> {
         let replaced = moved.iter().filter(|of| of.replaced).count();
-        let [first, ..] = chosen else {
-            return Vec::new();
-        };
-        if old.replace.is_empty() || replaced >= MOST {
-            return Vec::new();
+        match old.replace.is_empty() || replaced >= MOST {
+            true => Vec::new(),
+            // Not those of the old grant, whose node may have got other devices meanwhile.
+            false => self.classes_of(chosen),
         }
-        // Not those of the old grant, whose node may have got other devices meanwhile.
-        let units = chosen.iter().map(|of| &of.unit);
-        let classes = self.cluster.classes_of(first.node, units);
+    }
+
+    // The classes of units of one node.
+    fn classes_of(&self, units: &[Chosen]) -> Vec<DeviceClass> {
+        let classes = units.first().and_then(|first| {
+            let units = units.iter().map(|of| &of.unit);
+            self.cluster.classes_of(first.node, units)
+        });
         classes.unwrap_or_default()
     }
 

@@ -190,6 +190,13 @@ impl Default for Policy {
     }
 }
 
+impl Timing {
+    /// How long after its last word a lost node may still serve its leases, at most.
+    pub fn fenced(&self) -> Span {
+        Span(self.autonomy.0.saturating_add(self.margin.0))
+    }
+}
+
 impl Default for Timing {
     fn default() -> Self {
         Self {

@@ -16,7 +16,7 @@ use crate::inventory::{DeviceId, NodeId, OfferedDevice, Shares, Unit, offered};
 use crate::lease::change::{NodeRow, WaitingRow};
 use crate::lease::{
     Departure, Epoch, Grant, Granted, LeaseId, LeaseState, LeaseView, Reasons, Refusal, Refused,
-    UnitsMoved,
+    UnitsMoved, replaced_within,
 };
 use crate::policy::Class;
 use crate::time::{Span, Time};
@@ -162,7 +162,10 @@ pub(super) fn granted(
             .iter()
             .map(|of| lease_move(book, of))
             .collect(),
-        replaceable: granted.replaceable,
+        replaced_within_ms: match granted.replaceable {
+            true => replaced_within(&book.policy.timing).0.max(1),
+            false => 0,
+        },
         lifetime_ms: lifetime.0,
         reserved,
         time_left_ms: granted.ends.map_or(0, |ends| ends.since(now).0.max(1)),

@@ -317,6 +317,13 @@ impl ServerSettings {
         self.restart.unwrap_or(ServerSettings::DEFAULT_RESTART)
     }
 
+    /// The same, if equal devices may take the place of the server's within this time. Only the default gives way to it.
+    #[must_use]
+    pub fn restart_or_replacement(&self, within: Duration) -> Duration {
+        self.restart
+            .unwrap_or(ServerSettings::DEFAULT_RESTART.max(within))
+    }
+
     /// How long the program waits when connections to the server break.
     #[must_use]
     pub fn resume(&self) -> Duration {

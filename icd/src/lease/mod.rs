@@ -391,7 +391,7 @@ impl Lease {
             return;
         }
         for node in &held.nodes {
-            node.set_replaceable(granted.replaceable);
+            node.set_replaced_within(Duration::from_millis(granted.replaced_within_ms));
             // A session must not show a lost node the credential for another one.
             if granted.moves.len() == held.moves {
                 node.set_credential(granted.signed_lease.clone());

@@ -44,7 +44,7 @@ fn is_equal_platform(known: &Platform, other: &Platform) -> bool {
 // The answers that a device shares with equal ones. Of several with one name, the first.
 fn common(answers: &[InfoAnswer]) -> BTreeMap<u32, &[u8]> {
     let mut common = all_of(answers);
-    common.retain(|name, _| property::by_info(*name).is_some_and(|of| !of.identity));
+    common.retain(|name, _| property::is_common(*name));
     common
 }
 

@@ -230,7 +230,7 @@ impl Node {
         let time = |milliseconds: u32| Duration::from_millis(milliseconds.into());
         let (resume, keep) = (time(reply.resume_ms), time(reply.keep_ms));
         let granted = Granted::new(settings, resume, keep, time(reply.restart_ms))
-            .with_reexecution(settings, reply.reexecutes, self.is_replaceable());
+            .with_reexecution(settings, reply.reexecutes, self.replaced_within());
         if settings.survival.reexecute && granted.reexecutes.is_none() {
             let why = match reply.not_reexecuted.as_str() {
                 "" => "its daemon is too old, or `resume` is 0",
@@ -403,14 +403,19 @@ impl Node {
         self.whereabouts.lock().credential = credential;
     }
 
-    /// Sets whether the device manager has equal devices take the place of the node's if the lease loses these.
-    pub fn set_replaceable(&self, is_replaceable: bool) {
-        self.whereabouts.lock().is_replaceable = is_replaceable;
+    /// Sets in which time the device manager has equal devices take the place of the node's if the lease loses these.
+    /// Zero: it does not.
+    pub fn set_replaced_within(&self, within: Duration) {
+        self.whereabouts.lock().replaced_within = within;
     }
 
     /// Whether the device manager has equal devices take the place of the node's if the lease loses these.
     pub(super) fn is_replaceable(&self) -> bool {
-        self.whereabouts.lock().is_replaceable
+        !self.replaced_within().is_zero()
+    }
+
+    fn replaced_within(&self) -> Duration {
+        self.whereabouts.lock().replaced_within
     }
 
     /// Settings and credential for asking the node.

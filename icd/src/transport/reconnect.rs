@@ -221,7 +221,7 @@ impl Redialer {
         };
         // The manager may find out late that the node is lost. One limit holds for all of the wait.
         if patience.has_time() && self.may_be_replaced(core) {
-            self.wait_longer(&mut patience);
+            self.wait_longer(core, &mut patience);
         }
         (patience, must_pause)
     }
@@ -365,7 +365,7 @@ impl Redialer {
                         "{text}; it was opened again {HASTY} times, and ended at once each time: the node's log says why"
                     ),
                     Failed::Unknown(_) | Failed::NoDaemon(_) => core.explain_lost_node(text),
-                    Failed::ForNow(_) | Failed::Parked(_) if core.granted.may_be_replaced => {
+                    Failed::ForNow(_) | Failed::Parked(_) if core.granted.may_be_replaced() => {
                         core.explain_lost_node(text)
                     }
                     _ => text,

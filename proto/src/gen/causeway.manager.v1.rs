@@ -490,9 +490,10 @@ pub struct Granted {
     /// all moves of the lease, the latest last
     #[prost(message, repeated, tag = "8")]
     pub moves: ::prost::alloc::vec::Vec<LeaseMove>,
-    /// equal devices take this lease's place if its only node is lost
-    #[prost(bool, tag = "9")]
-    pub replaceable: bool,
+    /// If its only node is lost, the manager has equal devices take this lease's place, or ends it, in this time after the
+    /// node's last word. 0: the lease ends with the node.
+    #[prost(uint64, tag = "10")]
+    pub replaced_within_ms: u64,
 }
 /// The sessions of one node are at another one, under their ids and secrets. Further calls go there.
 #[allow(clippy::all)]

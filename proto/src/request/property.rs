@@ -159,6 +159,12 @@ pub fn by_info(info: u32) -> Option<&'static Property> {
     PROPERTIES.iter().find(|property| property.info == info)
 }
 
+/// Whether equal devices give the same answer to a `cl_device_info`: requests can name it, and it is no identity.
+#[must_use]
+pub fn is_common(info: u32) -> bool {
+    by_info(info).is_some_and(|property| !property.identity)
+}
+
 /// The names of the bits of `CL_DEVICE_TYPE`.
 pub const TYPES: [(&str, u64); 6] = [
     ("ALL", 0xFFFF_FFFF),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -17,8 +18,8 @@ pub(super) struct Whereabouts<Session> {
     moved: Option<(Bytes, ServerSettings)>,
     /// The signed lease on the node's devices. A renewed lease replaces it.
     pub(super) credential: Bytes,
-    /// Whether the device manager has equal devices take the place of lost ones.
-    pub(super) is_replaceable: bool,
+    /// In which time the device manager has equal devices take the place of lost ones; zero: it does not.
+    pub(super) replaced_within: Duration,
     pub(super) changes: u64,
     replaced: u64,
     session: Weak<Session>,
@@ -29,7 +30,7 @@ impl<Session> Default for Whereabouts<Session> {
         Whereabouts {
             moved: None,
             credential: Bytes::new(),
-            is_replaceable: false,
+            replaced_within: Duration::ZERO,
             changes: 0,
             replaced: 0,
             session: Weak::new(),

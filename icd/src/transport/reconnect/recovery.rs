@@ -23,7 +23,7 @@ const LASTING: Duration = Duration::from_secs(1);
 /// What was done to recover the session.
 #[derive(Debug, Default)]
 pub(in crate::transport) struct Recovery {
-    /// Whether the program waits for as long as for a daemon that is started anew.
+    /// Whether the program waits for a daemon that is started anew, or for other devices.
     is_longer: bool,
     /// Whether the node was asked how the session has ended.
     has_asked: bool,
@@ -117,7 +117,7 @@ impl Redialer {
                 reopened
             }
             Failed::NoDaemon(why) => {
-                self.wait_longer(patience);
+                self.wait_longer(core, patience);
                 Ok(why)
             }
             last => Err(last),
@@ -147,7 +147,7 @@ impl Redialer {
         match reopened {
             // Perhaps this is not the node that had the session. Without a lease, only that node may open it.
             Err(NotReopened::NotReached(_)) if !core.may_be_replaced() => {}
-            _ => self.wait_longer(patience),
+            _ => self.wait_longer(core, patience),
         }
         match reopened {
             Ok((changes, fingerprint)) => {
@@ -164,11 +164,12 @@ impl Redialer {
         }
     }
 
-    /// Waits for as long as for a daemon that is started anew.
-    pub(super) fn wait_longer(&mut self, patience: &mut Patience) {
+    /// Waits for as long as for a daemon that is started anew, or until the device manager must have named other devices.
+    pub(super) fn wait_longer(&mut self, core: &Core, patience: &mut Patience) {
         if !self.recovery.is_longer {
             self.recovery.is_longer = true;
-            patience.extend(self.server.restart());
+            let replaced = core.granted.replaced_within;
+            patience.extend(self.server.restart_or_replacement(replaced));
         }
     }
 }
