@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -415,6 +416,46 @@ fn send_checkpoint(lane: &mut TcpStream, bytes: &[u8], from: usize, to: usize) {
         lane.write_all(&header.encode()).unwrap();
         lane.write_all(&bytes[at..at + length]).unwrap();
     }
+}
+
+/// How often the client dials a lane that the node closes without an answer.
+const ATTEMPTS: usize = 5;
+
+/// Whether any thread of the process opens bulk connections.
+fn opens_lanes() -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|of| std::fs::read_to_string(of.ok()?.path().join("comm")).ok());
+    names.into_iter().any(|name| name.trim() == "cw-bulk-open")
+}
+
+#[test]
+fn no_transfer_waits_for_lanes_that_opened_ahead_of_need_to_a_dead_worker() {
+    let mut bulk = Bulk::new(Faults {
+        held_lanes: 1..1 + ATTEMPTS,
+        ..survives()
+    });
+    bulk.session.expect_transfers();
+    // The lanes open once the session has been quiet after its first command.
+    let queue = commands().swap_remove(0);
+    bulk.session.send_now(&queue).unwrap();
+    assert_eq!(
+        receive_commands(&mut bulk.worker, 1),
+        slice::from_ref(&queue)
+    );
+    let _first = bulk.fake.lane();
+    wait_for(|| bulk.fake.lanes_asked() == 2);
+    bulk.worker = next_worker(&bulk.fake, bulk.worker, 2);
+    assert_eq!(receive_commands(&mut bulk.worker, 1), [queue]);
+    // Only now does the client learn that the second lane to the worker before does not open.
+    bulk.fake.close_held_lanes();
+    wait_for(|| bulk.fake.lanes_asked() == 1 + ATTEMPTS && !opens_lanes());
+    let bytes = pattern(3 * BULK_CHUNK);
+    let mut memory = vec![0; bytes.len()];
+    bulk.download(&mut memory, Region::linear(0, bytes.len() as u64).unwrap());
+    bulk.session.send_now(&read(bytes.len())).unwrap();
+    let _lanes = answer_read(&mut bulk, &bytes, 0);
+    assert_eq!(bulk.upper.completion(EVENT.0).status, 0);
+    assert!(memory == bytes);
 }
 
 /// Receives this number of commands.

@@ -371,10 +371,14 @@ impl Bulk {
         }
     }
 
-    // Called when a lane could not be opened. Returns whether the session can continue without it,
+    // Called when a lane of this generation could not be opened. Returns whether the session can continue without it,
     // because no transfer needs the lanes yet. If no lane is open, the first transfer tries again.
-    fn spare_lane(&self, lane: u32) -> bool {
+    fn spare_lane(&self, lane: u32, generation: u64) -> bool {
         let mut state = self.state.lock();
+        // These lanes ended with their worker, and say nothing of those to the next one.
+        if self.worker_generation() != generation {
+            return true;
+        }
         if state.needed {
             return false;
         }
@@ -398,18 +402,7 @@ impl Bulk {
 
     /// Processes a completion. Returns what the application may be told now.
     pub(super) fn completed(&self, event: EventId, completion: Completion) -> Ended {
-        let outcome = {
-            let mut state = self.state.lock();
-            // The lanes open with the first transfer at the latest, so without them there is none.
-            if !state.opened {
-                return Ended {
-                    completion: Some(completion),
-                    received: None,
-                    _keep: None,
-                };
-            }
-            state.table.handle_completion(event, completion)
-        };
+        let outcome = (self.state.lock().table).handle_completion(event, completion);
         Ended {
             completion: outcome.completion,
             received: outcome.received,

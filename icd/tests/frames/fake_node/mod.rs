@@ -10,6 +10,7 @@ mod worker;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -65,6 +66,9 @@ pub struct Faults {
     pub bulk_connections: u32,
     /// Number of bulk connections that the node closes without an answer, beginning with the first.
     pub closed_lanes: usize,
+    /// The bulk connections with these numbers, counted from 0, are not answered, and are closed after
+    /// [`FakeNode::close_held_lanes`].
+    pub held_lanes: Range<usize>,
     /// Number of heartbeat connections that the node closes without an answer, beginning with the first.
     pub closed_heartbeats: usize,
     /// The node accepts shared memory over a Unix socket. Such lanes come first.
@@ -101,6 +105,7 @@ impl Default for Faults {
             silent: false,
             bulk_connections: 8,
             closed_lanes: 0,
+            held_lanes: 0..0,
             closed_heartbeats: 0,
             shares_memory: false,
             resume_ms: 0,
@@ -136,6 +141,8 @@ struct Shared {
     isolated: AtomicBool,
     lanes_asked: AtomicUsize,
     heartbeats_asked: AtomicUsize,
+    /// Whether the held bulk connections stay open.
+    holds_lanes: (Mutex<bool>, Condvar),
     /// Whether new heartbeat connections wait for their greeting.
     holds_heartbeats: (Mutex<bool>, Condvar),
     /// Number of the last command that the worker has, for the next connection.
@@ -176,6 +183,7 @@ impl FakeNode {
             sessions: AtomicUsize::new(0),
             isolated: AtomicBool::new(false),
             lanes_asked: AtomicUsize::new(0),
+            holds_lanes: (Mutex::new(true), Condvar::new()),
             heartbeats_asked: AtomicUsize::new(0),
             holds_heartbeats: Default::default(),
             position: AtomicU64::new(0),
@@ -375,6 +383,13 @@ impl FakeNode {
         changed.notify_all();
     }
 
+    /// Closes the held bulk connections.
+    pub fn close_held_lanes(&self) {
+        let (held, changed) = &self.shared.holds_lanes;
+        *held.lock().unwrap() = false;
+        changed.notify_all();
+    }
+
     /// Starts the heartbeats again.
     pub fn start_pulses(&self) {
         self.shared.heartbeats.store(true, Ordering::SeqCst);
@@ -495,6 +510,12 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
     if preamble.purpose == Purpose::Bulk {
         let before = shared.lanes_asked.fetch_add(1, Ordering::SeqCst);
         if before < shared.faults.closed_lanes {
+            return;
+        }
+        if shared.faults.held_lanes.contains(&before) {
+            let (held, changed) = &shared.holds_lanes;
+            let closed = changed.wait_timeout_while(held.lock().unwrap(), PATIENCE, |held| *held);
+            drop(closed.unwrap());
             return;
         }
     }

@@ -34,7 +34,7 @@ pub(in crate::transport::bulk) fn open_all(owner: &Arc<dyn Owner>, ahead: bool) 
     if let Err(error) = started {
         if ahead {
             tracing::debug!(%error, "cannot start a thread for bulk connections ahead of need");
-            if owner.bulk().spare_lane(0) {
+            if owner.bulk().spare_lane(0, generation) {
                 return;
             }
             // A transfer has started meanwhile, so try again.
@@ -63,7 +63,7 @@ fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool, generation: u64) {
             }
             Err(error) if std::mem::take(&mut ahead) => {
                 tracing::debug!(lane, %error, "cannot open a bulk connection ahead of need");
-                if owner.bulk().spare_lane(lane) {
+                if owner.bulk().spare_lane(lane, generation) {
                     return;
                 }
                 // A transfer has started meanwhile, so the loop tries again.
