@@ -29,9 +29,10 @@ use crate::{SetupError, io_error};
 use injector::Injector;
 use schedule::{Kind, Schedule};
 
-/// Most runs in a row in which a program may report no move and no re-execution, if those are counted. Some programs end
-/// within 0.2 s on a fast machine, so that most runs meet no fault.
-const MOST_FRUITLESS: u32 = 200;
+/// Most runs in a row in which a program may report no move and no re-execution, if those are counted.
+const MOST_FRUITLESS: u32 = 20;
+/// The same as a time. Some programs end within 0.2 s on a fast machine, and most of their runs meet no fault.
+const MOST_FRUITLESS_TIME: Duration = Duration::from_secs(60);
 /// Time limit of a run. A fault may last 20 s, and several may follow each other.
 const RUN_WITHIN: Duration = Duration::from_secs(240);
 
@@ -482,7 +483,7 @@ impl Trial<'_> {
     /// Runs the program until its share of the faults has happened. The first run has seed `first`, and no faults.
     fn run_all(&mut self, first: u64) -> Result<Verdict, SetupError> {
         let begin = Instant::now();
-        let (mut runs, mut fruitless) = (0, 0);
+        let (mut runs, mut fruitless, mut fruit) = (0, 0, begin);
         while runs == 0 || !self.is_done() {
             let before = self.survived;
             let mut ended = self.run(first + runs, runs > 0)?;
@@ -498,13 +499,13 @@ impl Trial<'_> {
                 )));
             }
             runs += 1;
-            fruitless = match self.survived > before || self.wanted.is_none() {
-                true => 0,
-                false => fruitless + 1,
-            };
-            if fruitless > MOST_FRUITLESS {
+            fruitless += 1;
+            if self.survived > before || self.wanted.is_none() {
+                (fruitless, fruit) = (0, Instant::now());
+            }
+            if fruitless > MOST_FRUITLESS && fruit.elapsed() > MOST_FRUITLESS_TIME {
                 return Ok(Verdict::Failed(format!(
-                    "seed {first}: {MOST_FRUITLESS} runs in a row reported no move and no re-execution"
+                    "seed {first}: {fruitless} runs in a row reported no move and no re-execution"
                 )));
             }
         }

@@ -14,8 +14,8 @@ pub(super) struct Granted {
     pub(super) restart: Duration,
     /// What the program asks for if its commands are executed again when the worker dies; `None`: they are not.
     pub(super) reexecutes: Option<Survival>,
-    /// How long the program waits for equal devices in place of the node's if these may be lost; zero: there will be none.
-    pub(super) replaced_within: Duration,
+    /// Whether the device manager may have equal devices take the place of the node's if these are lost.
+    pub(super) may_be_replaced: bool,
     keep: Duration,
     /// Whether the program has asked for more.
     is_less: bool,
@@ -39,36 +39,29 @@ impl Granted {
                 false => restart.min(server.restart()),
             },
             reexecutes: None,
-            replaced_within: Duration::ZERO,
+            may_be_replaced: false,
             keep: keep.min(asked.1),
             is_less: !asked.0.is_zero() && (resume < asked.0 || keep < asked.1),
         }
     }
 
-    /// Adds whether the node puts another worker into the place of one that dies. `replaced_within`: in which time the
-    /// device manager has equal devices take the place of lost ones, or zero.
+    /// Adds whether the node puts another worker into the place of one that dies. `is_replaceable`: the device
+    /// manager has equal devices take the place of lost ones.
     pub(super) fn with_reexecution(
         mut self,
         server: &ServerSettings,
         reexecutes: bool,
-        replaced_within: Duration,
+        is_replaceable: bool,
     ) -> Granted {
         let is_granted = server.survival.reexecute && reexecutes && self.resumes();
         self.reexecutes = is_granted.then_some(server.survival);
-        if is_granted && !server.restart().is_zero() {
-            self.replaced_within = replaced_within;
-        }
+        self.may_be_replaced = is_granted && is_replaceable && !server.restart().is_zero();
         self
     }
 
     /// Whether the session outlives its connections.
     pub(super) fn resumes(&self) -> bool {
         !self.resume.is_zero()
-    }
-
-    /// Whether the device manager may have equal devices take the place of the node's if these are lost.
-    pub(super) fn may_be_replaced(&self) -> bool {
-        !self.replaced_within.is_zero()
     }
 
     /// Whether the node may park the session.
@@ -135,30 +128,5 @@ mod tests {
         );
         server.resume = Some(Duration::ZERO);
         assert_eq!(plain(&server, 0, 0), "cut");
-    }
-
-    #[test]
-    fn equal_devices_are_waited_for_as_long_as_the_manager_says_unless_restart_is_set() {
-        let mut server = ServerSettings::at("n:1".parse().unwrap());
-        server.survival.reexecute = true;
-        let [resume, within] = [60, 1260].map(Duration::from_secs);
-        let replaced = |server: &ServerSettings| {
-            Granted::new(server, resume, resume, Duration::ZERO)
-                .with_reexecution(server, true, within)
-                .replaced_within
-        };
-        assert_eq!(replaced(&server), within);
-        assert_eq!(server.restart_or_replacement(within), within);
-        assert_eq!(
-            server.restart_or_replacement(Duration::ZERO),
-            ServerSettings::DEFAULT_RESTART
-        );
-        server.restart = Some(Duration::from_secs(7));
-        assert_eq!(
-            server.restart_or_replacement(within),
-            Duration::from_secs(7)
-        );
-        server.restart = Some(Duration::ZERO);
-        assert_eq!(replaced(&server), Duration::ZERO);
     }
 }

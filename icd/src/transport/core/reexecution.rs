@@ -158,7 +158,7 @@ impl Core {
 
     /// Whether equal devices may take the place of the node's if the session's lease loses these.
     pub(in crate::transport) fn may_be_replaced(&self) -> bool {
-        self.granted.may_be_replaced() && self.begins_anywhere()
+        self.granted.may_be_replaced && self.begins_anywhere()
     }
 
     /// Adds to the reason of a loss why the commands cannot be executed again elsewhere, if the program has asked for that.
