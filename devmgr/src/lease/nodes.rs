@@ -283,7 +283,7 @@ impl Manager {
 
     /// Whether a node may serve units that no quota counts: of leases that the manager before has ended.
     pub(super) fn may_serve_uncounted(&self) -> bool {
-        let fenced = self.policy.timing.fenced();
+        let fenced = self.policy.timing.fenced_after();
         // A node that was lost long before this manager started serves nothing any more.
         let serves = |node: &Node| {
             let since = node.absent.map(|since| self.wall().since(since));
@@ -379,7 +379,7 @@ impl Manager {
     /// When a lost node can no longer serve its leases: after its autonomy, plus a margin for its clock.
     pub(super) fn fenced_at(&self, node: &Node) -> Option<Time> {
         let lost = node.lost.filter(|_| !node.grants.is_empty())?;
-        Some(lost.after(self.policy.timing.fenced()))
+        Some(lost.after(self.policy.timing.fenced_after()))
     }
 
     pub(super) fn arm_node(&mut self, id: NodeId) {

@@ -35,9 +35,16 @@ use crate::time::Span;
 /// Maximum number of replacements of a lease. Each one stays in the lease's list of moves.
 pub(super) const MOST: usize = 64;
 
-/// How long after the last word of a lost node equal units have taken its place, or the lease has ended.
+/// The lease's holder may notice the loss of a node earlier than the manager does.
+const EARLIER: Span = Span::seconds(30);
+/// Nobody waits for a replacement for longer.
+const LONGEST_WAIT: Span = Span::seconds(24 * 3600);
+
+/// How long the holder of a lease waits, from when its node falls silent, until equal units have taken its place or the
+/// lease has ended.
 pub(crate) fn replaced_within(timing: &Timing) -> Span {
-    Span(timing.fenced().0.saturating_add(LONGEST.0))
+    let known = timing.fenced_after().0.saturating_add(LONGEST.0);
+    Span(known.saturating_add(EARLIER.0)).min(LONGEST_WAIT)
 }
 
 impl Holding {

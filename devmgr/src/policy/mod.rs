@@ -191,8 +191,9 @@ impl Default for Policy {
 }
 
 impl Timing {
-    /// How long after its last word a lost node may still serve its leases, at most.
-    pub fn fenced(&self) -> Span {
+    /// How long after its loss a node may still serve its leases, at most.
+    #[must_use]
+    pub fn fenced_after(&self) -> Span {
         Span(self.autonomy.0.saturating_add(self.margin.0))
     }
 }

@@ -146,7 +146,7 @@ pub struct ServerSettings {
     /// [`ServerSettings::DEFAULT_KEEP`], or for `resume` if that is longer.
     pub keep: Option<Duration>,
     /// How long the program waits for a server whose daemon is started anew. Zero: not at all. `None` for
-    /// [`ServerSettings::DEFAULT_RESTART`].
+    /// [`ServerSettings::DEFAULT_RESTART`], or for longer if the device manager replaces lost devices.
     pub restart: Option<Duration>,
     /// Whether the program outlives the processes of its sessions on the server. The same for all servers.
     pub survival: Survival,
@@ -317,7 +317,8 @@ impl ServerSettings {
         self.restart.unwrap_or(ServerSettings::DEFAULT_RESTART)
     }
 
-    /// The same, if equal devices may take the place of the server's within this time. Only the default gives way to it.
+    /// How long the program waits if the device manager replaces lost devices within this time. A set `restart` wins, and
+    /// the default is the longer of both.
     #[must_use]
     pub fn restart_or_replacement(&self, within: Duration) -> Duration {
         self.restart
@@ -387,6 +388,26 @@ impl fmt::Display for Problem {
         match self.line {
             Some(line) => write!(f, "{}:{line}: {}", self.origin, self.message),
             None => write!(f, "{}: {}", self.origin, self.message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_devices_are_waited_for_as_long_as_the_manager_may_take_unless_restart_is_set() {
+        let mut server = ServerSettings::at("n:1".parse().unwrap());
+        let [short, long] = [60, 1290].map(Duration::from_secs);
+        assert_eq!(server.restart_or_replacement(long), long);
+        for none_or_short in [Duration::ZERO, short] {
+            let waited = server.restart_or_replacement(none_or_short);
+            assert_eq!(waited, ServerSettings::DEFAULT_RESTART);
+        }
+        for set in [Duration::ZERO, short] {
+            server.restart = Some(set);
+            assert_eq!(server.restart_or_replacement(long), set);
         }
     }
 }

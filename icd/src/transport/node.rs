@@ -230,7 +230,7 @@ impl Node {
         let time = |milliseconds: u32| Duration::from_millis(milliseconds.into());
         let (resume, keep) = (time(reply.resume_ms), time(reply.keep_ms));
         let granted = Granted::new(settings, resume, keep, time(reply.restart_ms))
-            .with_reexecution(settings, reply.reexecutes, self.replaced_within());
+            .with_reexecution(settings, reply.reexecutes, self.is_replaceable());
         if settings.survival.reexecute && granted.reexecutes.is_none() {
             let why = match reply.not_reexecuted.as_str() {
                 "" => "its daemon is too old, or `resume` is 0",
@@ -403,8 +403,7 @@ impl Node {
         self.whereabouts.lock().credential = credential;
     }
 
-    /// Sets in which time the device manager has equal devices take the place of the node's if the lease loses these.
-    /// Zero: it does not.
+    /// Sets [`Node::replaced_within`].
     pub fn set_replaced_within(&self, within: Duration) {
         self.whereabouts.lock().replaced_within = within;
     }
@@ -414,7 +413,9 @@ impl Node {
         !self.replaced_within().is_zero()
     }
 
-    fn replaced_within(&self) -> Duration {
+    /// Within which time the device manager has equal devices take the place of the node's if the lease loses these. Zero:
+    /// it does not.
+    pub(super) fn replaced_within(&self) -> Duration {
         self.whereabouts.lock().replaced_within
     }
 

@@ -365,7 +365,7 @@ impl Redialer {
                         "{text}; it was opened again {HASTY} times, and ended at once each time: the node's log says why"
                     ),
                     Failed::Unknown(_) | Failed::NoDaemon(_) => core.explain_lost_node(text),
-                    Failed::ForNow(_) | Failed::Parked(_) if core.granted.may_be_replaced() => {
+                    Failed::ForNow(_) | Failed::Parked(_) if core.granted.may_be_replaced => {
                         core.explain_lost_node(text)
                     }
                     _ => text,

@@ -89,9 +89,11 @@ fn a_program_under_the_tool_goes_on_at_equal_devices() {
     let mut command = Command::new(tool);
     command.args(["run", "--survive", "--"]).arg(this());
     // The tool has the lease, and says that it may be replaced.
-    let mut program = begun_by(command, &cluster, "resume = \"2s\"\nrestart = \"60s\"\n");
+    let mut program = begun_by(command, &cluster, "resume = \"2s\"\n");
     let first = place(&cluster, &nodes);
     nodes[first].crash();
+    // `SOON`, ten minutes in which equal devices are sought, and half a minute more.
+    program.warns("limit=633s");
     assert_eq!(program.code("add"), CL_SUCCESS);
     assert_eq!(program.ask("sum"), "2 added");
     assert_ne!(place(&cluster, &nodes), first);
@@ -246,7 +248,7 @@ fn a_lease_that_has_ended_everywhere_is_not_waited_for() {
 }
 
 #[test]
-fn a_program_waits_for_equal_devices_as_long_as_for_a_daemon() {
+fn a_program_waits_for_equal_devices_for_restart_if_that_is_set() {
     if played() {
         return;
     }

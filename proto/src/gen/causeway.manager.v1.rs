@@ -490,8 +490,8 @@ pub struct Granted {
     /// all moves of the lease, the latest last
     #[prost(message, repeated, tag = "8")]
     pub moves: ::prost::alloc::vec::Vec<LeaseMove>,
-    /// If its only node is lost, the manager has equal devices take this lease's place, or ends it, in this time after the
-    /// node's last word. 0: the lease ends with the node.
+    /// If its only node falls silent, the manager has equal devices take this lease's place, or ends it, within this time,
+    /// unless the manager is started anew meanwhile. 0: the lease ends with the node.
     #[prost(uint64, tag = "10")]
     pub replaced_within_ms: u64,
 }

@@ -168,8 +168,8 @@ impl Core {
         };
         let why = match again.ended.get() {
             Some(why) => format!("the program's commands cannot be executed again: {why}"),
-            None if self.may_be_replaced() => "no equal devices were found in time (`restart` in \
-                servers.toml says how long the program waits)"
+            None if self.may_be_replaced() => "no equal devices were found in time (the device manager \
+                says how long the program waits, unless `restart` is set in servers.toml)"
                 .to_owned(),
             None if self.begins_anywhere() => return reason,
             None => "the last checkpoint was on that node; `hold = \"client\"` below [survival] in servers.toml has the \

@@ -18,7 +18,7 @@ pub(super) struct Whereabouts<Session> {
     moved: Option<(Bytes, ServerSettings)>,
     /// The signed lease on the node's devices. A renewed lease replaces it.
     pub(super) credential: Bytes,
-    /// In which time the device manager has equal devices take the place of lost ones; zero: it does not.
+    /// Within which time the device manager has equal devices take the place of lost ones; zero: it does not.
     pub(super) replaced_within: Duration,
     pub(super) changes: u64,
     replaced: u64,

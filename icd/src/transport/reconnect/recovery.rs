@@ -168,8 +168,15 @@ impl Redialer {
     pub(super) fn wait_longer(&mut self, core: &Core, patience: &mut Patience) {
         if !self.recovery.is_longer {
             self.recovery.is_longer = true;
-            let replaced = core.granted.replaced_within;
-            patience.extend(self.server.restart_or_replacement(replaced));
+            // The time of the latest renewal.
+            let node = self.node.upgrade().filter(|_| core.may_be_replaced());
+            let replaced = node.map_or(Duration::ZERO, |node| node.replaced_within());
+            let limit = self.server.restart_or_replacement(replaced);
+            tracing::debug!(
+                ?limit,
+                "the program waits for a daemon that is started anew, or for other devices"
+            );
+            patience.extend(limit);
         }
     }
 }
