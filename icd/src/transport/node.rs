@@ -403,7 +403,8 @@ impl Node {
         self.whereabouts.lock().credential = credential;
     }
 
-    /// Sets [`Node::replaced_within`].
+    /// Sets within which time the device manager has equal devices take the place of the node's if the lease loses these.
+    /// Zero: it does not.
     pub fn set_replaced_within(&self, within: Duration) {
         self.whereabouts.lock().replaced_within = within;
     }
@@ -413,8 +414,7 @@ impl Node {
         !self.replaced_within().is_zero()
     }
 
-    /// Within which time the device manager has equal devices take the place of the node's if the lease loses these. Zero:
-    /// it does not.
+    /// See [`Node::set_replaced_within`].
     pub(super) fn replaced_within(&self) -> Duration {
         self.whereabouts.lock().replaced_within
     }
