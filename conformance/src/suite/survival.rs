@@ -31,7 +31,8 @@ use schedule::{Kind, Schedule};
 
 /// Most runs in a row in which a program may report no move and no re-execution, if those are counted.
 const MOST_FRUITLESS: u32 = 20;
-/// The same as a time. Some programs end within 0.2 s on a fast machine, and most of their runs meet no fault.
+/// Such runs in a row fail a program only after this time. Some programs end within 0.2 s on a fast machine, and most of
+/// their runs meet no fault.
 const MOST_FRUITLESS_TIME: Duration = Duration::from_secs(60);
 /// Time limit of a run. A fault may last 20 s, and several may follow each other.
 const RUN_WITHIN: Duration = Duration::from_secs(240);
