@@ -96,6 +96,8 @@ impl Writer {
             return;
         }
         let finished = self.give_times(CLOCK_PATIENCE).and_then(|()| {
+            self.timeline.finish(&mut self.drawn);
+            self.draw();
             self.ring.missing().unended = self.timeline.open_commands();
             self.ring.missing().is_open = false;
             self.ring.finish(&mut self.steps);
@@ -153,13 +155,17 @@ impl Writer {
 
     fn take(&mut self, record: Record) -> io::Result<()> {
         self.timeline.take(record, &mut self.drawn);
-        for slice in self.drawn.drain(..) {
-            self.ring
-                .add(&slice, self.timeline.tracks(), &mut self.steps);
-        }
+        self.draw();
         match self.steps.len() > MANY_STEPS {
             true => self.carry_out(),
             false => Ok(()),
+        }
+    }
+
+    fn draw(&mut self) {
+        for slice in self.drawn.drain(..) {
+            self.ring
+                .add(&slice, self.timeline.tracks(), &mut self.steps);
         }
     }
 

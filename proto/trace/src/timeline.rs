@@ -198,6 +198,17 @@ impl Timeline {
         lost
     }
 
+    /// Adds to `drawn` the batches of which no report says that the node has applied them. They end with their write.
+    ///
+    /// A program may end before the report about its last commands has come.
+    pub fn finish(&mut self, drawn: &mut Vec<Slice>) {
+        let wires = std::mem::take(&mut self.wires);
+        for batch in wires.into_values().flat_map(|wire| wire.written) {
+            let [_, written] = batch.span;
+            drawn.push(self.batch(batch, written));
+        }
+    }
+
     /// Returns the number of commands that have been enqueued and have not ended.
     #[must_use]
     pub fn open_commands(&self) -> u64 {

@@ -214,6 +214,15 @@ fn a_batch_that_is_reported_after_its_end_is_drawn() {
 }
 
 #[test]
+fn a_batch_without_a_report_lasts_as_long_as_its_write() {
+    let (mut timeline, mut slices) = drawn([batch(1, 3, 10), batch(4, 9, 20), applied(3, 30)]);
+    timeline.finish(&mut slices);
+    let spans: Vec<_> = slices.iter().map(|of| (of.begin, of.end)).collect();
+    assert_eq!(spans, [(10, Some(30)), (20, Some(21))]);
+    assert_eq!(value(&slices[1], "commands"), Some(6));
+}
+
+#[test]
 fn the_chunks_of_a_transfer_are_one_slice() {
     let moved = |begin, bytes| {
         Record::Moved(Moved {
