@@ -319,8 +319,8 @@ fn read(length: usize) -> Kind {
 /// must stay open: bytes that the client has not read yet may be lost with them.
 #[must_use]
 fn answer_read(bulk: &mut Bulk, bytes: &[u8], first: usize) -> [TcpStream; 2] {
-    let commands = bulk.worker.receive().commands;
-    assert_eq!(commands[0].kind, Some(read(bytes.len())));
+    let commands = receive_commands(&mut bulk.worker, 1);
+    assert_eq!(commands, [read(bytes.len())]);
     let mut lanes = bulk.lanes();
     let chunks = bytes.len().div_ceil(BULK_CHUNK);
     for at in 0..chunks {
@@ -356,8 +356,7 @@ fn a_read_that_gives_the_same_bytes_again_in_another_order_lets_new_commands_lea
     let (mut bulk, memory) = read_then_die(&bytes);
     bulk.session.send_now(&command(5)).unwrap();
     let _lanes = answer_read(&mut bulk, &bytes, 2);
-    let next = bulk.worker.receive().commands;
-    assert_eq!(next.iter().map(number).collect::<Vec<_>>(), [5]);
+    assert_eq!(receive_commands(&mut bulk.worker, 1), [command(5)]);
     assert!(memory.iter().all(|byte| *byte == 0xee));
     assert_eq!(bulk.upper.heard().completions.len(), 1);
     assert!(bulk.session.is_lost().is_none());
