@@ -493,7 +493,7 @@ impl Lane {
                         if attempts.goes_on(bulk, begun, &error) {
                             continue;
                         }
-                        cannot_open(owner, &error);
+                        cannot_open(owner, self.generation, &error);
                         return Ok(());
                     }
                 }

@@ -72,12 +72,16 @@ fn open_tcp(owner: &Arc<dyn Owner>, mut ahead: bool, generation: u64) {
                 if owner.bulk().resumes() && attempts.goes_on(owner.bulk(), begun, &error) => {}
             // The session does without this lane and the following ones.
             Err(_) if owner.bulk().resumes() && lane > 0 => return,
-            Err(error) => return cannot_open(&**owner, &error),
+            Err(error) => return cannot_open(&**owner, generation, &error),
         }
     }
 }
 
-pub(super) fn cannot_open(owner: &dyn Owner, error: &WireError) {
+/// Ends the session, unless the worker died during the last attempt: other threads open the lanes to the next worker.
+pub(super) fn cannot_open(owner: &dyn Owner, generation: u64, error: &WireError) {
+    if owner.bulk().worker_generation() != generation {
+        return;
+    }
     owner.fail(format!("the client cannot open a bulk connection: {error}"));
 }
 
