@@ -49,6 +49,11 @@ impl Cables {
         })
     }
 
+    /// The process of the first daemon.
+    pub(crate) fn daemon(&self) -> u32 {
+        self.daemons[0].0.id()
+    }
+
     /// A command for this program in another role on the first host, through Causeway over the first `count` nodes.
     pub(crate) fn program(&self, role: &str, count: usize) -> io::Result<Command> {
         let mut command = self.network.host(PROGRAM).command(self.build.own_path()?);

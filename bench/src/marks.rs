@@ -166,6 +166,8 @@ const MARKS: &[Mark] = &[
     mark("survive/enqueue", OverBare, AtMost(1.1)),
     mark("survive/write/*", OverBare, AtLeast(1.0 / 1.5)).bytes(64 * MIB, 64 * MIB),
     mark("survive/read/*", OverBare, AtLeast(1.0 / 1.25)).bytes(64 * MIB, 64 * MIB),
+    mark("survive/1G/*", OverBare, AtLeast(1.0 / 1.02)).bytes(64 * MIB, 64 * MIB),
+    mark("survive/10G/*", OverBare, AtLeast(1.0 / 1.1)).bytes(64 * MIB, 64 * MIB),
     mark("nodes/mandelbrot-16", Itself, AtMost(1.05)),
 ];
 

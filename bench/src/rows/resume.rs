@@ -2,12 +2,12 @@
 //! twice, and the cost of being able to.
 #![forbid(unsafe_code)]
 
-use super::{Base, Break, Direction, Group, Place, Row, Task, Way, size_id, size_name};
+use super::{Base, Break, Direction, Group, Link, Place, Row, Task, Way, size_id, size_name};
 use crate::figures::Unit;
 use crate::options::Options;
 use crate::rows::Pace;
 
-/// The rows. Most have a forwarder between program and daemon, and the fake driver.
+/// The rows. Most have a forwarder between program and daemon, and the fake driver. Some have a link instead.
 pub(super) fn rows(options: &Options) -> Vec<Row> {
     let row = |task, id: &str, name: &str| {
         Row::new(Group::Resume, task, format!("resume/{id}"), name)
@@ -84,6 +84,14 @@ fn surviving(options: &Options) -> Vec<Row> {
         let id = format!("{what}/{}", size_id(bytes));
         let name = format!("blocking {what}, {}, surviving", size_name(bytes));
         rows.push(row(task, &id, name).unit(Unit::BytesPerSecond));
+        for (link, tag, text) in [
+            (Link::Cable1, "1G", "1 Gbit/s"),
+            (Link::Cable10, "10G", "10 Gbit/s"),
+        ] {
+            let id = format!("{tag}/{id}");
+            let name = format!("blocking {what}, {}, surviving, {text}", size_name(bytes));
+            rows.push(row(task, &id, name).unit(Unit::BytesPerSecond).link(link));
+        }
     }
     rows
 }

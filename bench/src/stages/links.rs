@@ -36,7 +36,8 @@ pub(super) struct Links {
 
 /// A link with what runs at its ends.
 struct Laid {
-    probes: HashMap<Way, Probed>,
+    /// By the way of their bytes, and whether they outlive their session's process.
+    probes: HashMap<(Way, bool), Probed>,
     socket: Option<(Process, Socket)>,
     /// How many streams are best for iperf3.
     streams: HashMap<Direction, u32>,
@@ -92,15 +93,40 @@ impl Links {
 
 impl Laid {
     fn probe(&mut self, way: Way) -> Result<&mut Probed, Error> {
+        self.probe_that(false, way)
+    }
+
+    fn probe_that(&mut self, survives: bool, way: Way) -> Result<&mut Probed, Error> {
         // The hosts share this machine's files.
         let way = if way == Way::Own { Way::Tcp } else { way };
-        if !self.probes.contains_key(&way) {
+        if !self.probes.contains_key(&(way, survives)) {
             let mut command = self.cables.program("probe", 1)?;
             set_way(&mut command, way);
-            self.probes.insert(way, Probed::start(&mut command)?);
+            command.env("CAUSEWAY_REEXECUTE", if survives { "1" } else { "0" });
+            let probe = Probed::start(&mut command)?;
+            self.probes.insert((way, survives), probe);
         }
-        let probe = self.probes.get_mut(&way);
+        let probe = self.probes.get_mut(&(way, survives));
         probe.ok_or_else(|| Error::Call("a probe is gone".to_owned()))
+    }
+
+    /// A round of a program that does not outlive its session's process. The first transfer does not count.
+    fn unprotected(&mut self, row: &Row) -> Result<Vec<f64>, Error> {
+        let probe = self.probe(row.way)?;
+        probe.ask(row.task, 0)?;
+        probe.round(row, 0)
+    }
+
+    /// A round of a program that does. Its session's process is killed afterwards, and with it that of the other program,
+    /// which begins anew in the next round.
+    fn surviving(&mut self, row: &Row) -> Result<Vec<f64>, Error> {
+        let daemon = self.cables.daemon();
+        let probe = self.probe_that(true, row.way)?;
+        probe.ask(row.task, 0)?;
+        let measured = probe.round(row, 0)?;
+        probe.survive(daemon)?;
+        self.probes.retain(|(_, survives), _| *survives);
+        Ok(measured)
     }
 
     /// Bytes a second.
@@ -175,6 +201,7 @@ impl Stage for Links {
                     .ask(Task::Busy(0, row.direction()), 0)?,
             ),
             Base::LinkRoundTrip => values(&row, &laid.round_trips()?),
+            Base::Unprotected => laid.unprotected(&row)?,
             _ => Vec::new(),
         };
         line.samples.push(Side::Bare, bare);
@@ -186,6 +213,7 @@ impl Stage for Links {
                 let time = told.parse().map_err(|_| Error::Call(told))?;
                 vec![time]
             }
+            _ if row.base == Base::Unprotected => laid.surviving(&row)?,
             _ => laid.probe(row.way)?.round(&row, 0)?,
         };
         line.samples.push(Side::Causeway, ours);

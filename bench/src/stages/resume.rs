@@ -13,7 +13,6 @@ use super::side::{Node, Probed, values};
 use super::{Error, Stage};
 use crate::figures::Side;
 use crate::options::Options;
-use crate::process::{children, kill};
 use crate::report::Line;
 use crate::rows::{Base, Break, Direction, Row, Task, Way};
 use crate::setup::Build;
@@ -133,21 +132,6 @@ impl Resume {
         Ok(vec![moved(&self.forwarder) - before])
     }
 
-    /// Fails unless the surviving program outlives its session's process now. Otherwise it has measured a session whose
-    /// protection had ended.
-    fn survives(&mut self) -> Result<(), Error> {
-        for child in children(self.killed.daemon.id())? {
-            kill(child)?;
-        }
-        let read = self.surviving.ask(Task::ReadOnce, 0);
-        read.map_err(|error| {
-            Error::Call(format!(
-                "the program did not outlive its session's process: {error}"
-            ))
-        })?;
-        Ok(())
-    }
-
     fn broken(&mut self, row: &Row) -> Result<Option<Vec<u64>>, Error> {
         Ok(Some(match row.task {
             Task::Resumed(Break::Reset) => self.resets()?,
@@ -173,7 +157,7 @@ impl Stage for Resume {
         line.samples.push(Side::Bare, without.round(&row, 0)?);
         line.samples.push(Side::Causeway, with.round(&row, 0)?);
         if is_protected {
-            self.survives()?;
+            self.surviving.survive(self.killed.daemon.id())?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use super::Error;
 use crate::probe::{Answer, Greeting, Request};
+use crate::process::{children, kill};
 use crate::rows::{Row, Task, Way};
 use crate::setup::{Build, Process, set_vendors};
 
@@ -184,6 +185,21 @@ impl Probed {
     pub(crate) fn ask(&mut self, task: Task, nonce: u64) -> Result<Vec<u64>, Error> {
         self.begin(task, nonce)?;
         self.end()
+    }
+
+    /// Kills the processes of this daemon's sessions. Fails unless the probe goes on: then the row has measured a session
+    /// whose protection had ended.
+    pub(super) fn survive(&mut self, daemon: u32) -> Result<(), Error> {
+        for child in children(daemon)? {
+            kill(child)?;
+        }
+        let read = self.ask(Task::ReadOnce, 0);
+        read.map_err(|error| {
+            Error::Call(format!(
+                "the program did not outlive its session's process: {error}"
+            ))
+        })?;
+        Ok(())
     }
 
     /// Measures a round of a row, in its unit.
