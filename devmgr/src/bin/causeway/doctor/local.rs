@@ -14,9 +14,10 @@ const ENVIRONMENT: &str = "environment";
 /// Prefix of the names of Causeway's variables.
 const PREFIX: &str = "CAUSEWAY_";
 /// Variables that the manual does not list: of the tool, the device manager and the tests.
-const UNLISTED: [&str; 7] = [
+const UNLISTED: [&str; 8] = [
     "CAUSEWAY_LIBRARY",
     "CAUSEWAY_DAEMON",
+    "CAUSEWAY_BENCH",
     "CAUSEWAY_DEVMGR_LOG",
     "CAUSEWAY_DEVMGR_LOG_FORMAT",
     "CAUSEWAY_BUILT",
