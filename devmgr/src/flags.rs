@@ -11,6 +11,9 @@ use causeway_serving::settings::ServerFlags;
 #[derive(Clone, Debug, Default, clap::Parser)]
 #[command(name = "causeway-devmgr", version, about)]
 #[command(
+    mut_arg("listen", |arg| arg.help(
+        "Listen on ADDR:PORT (repeatable; port 0 selects a free port) [default: 127.0.0.1:7078]"
+    )),
     mut_arg("config", |arg| arg.help(
         "Read settings from FILE [default: /etc/causeway/manager.toml, if it exists]"
     )),

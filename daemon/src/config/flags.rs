@@ -13,7 +13,7 @@ use super::sharing::Together;
 #[command(name = "causewayd", version, about)]
 #[command(
     mut_arg("listen", |arg| arg.help(
-        "Listen on ADDR:PORT, or on the Unix socket unix:/PATH (repeatable; port 0 selects a free port)"
+        "Listen on ADDR:PORT, or on the Unix socket unix:/PATH (repeatable; port 0 selects a free port) [default: 127.0.0.1:7079]"
     )),
     mut_arg("config", |arg| arg.help(
         "Read settings from FILE [default: /etc/causeway/daemon.toml, if it exists]"
@@ -66,15 +66,15 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
-    /// Maximum number of simultaneous sessions
+    /// Maximum number of simultaneous sessions [default: 64]
     #[arg(long, value_name = "N")]
     pub session_limit: Option<SessionLimit>,
 
-    /// Number of workers kept ready for the next sessions
+    /// Number of workers kept ready for the next sessions [default: 1]
     #[arg(long, value_name = "N")]
     pub spare_workers: Option<SpareWorkers>,
 
-    /// Seconds that running sessions may continue after SIGTERM
+    /// Seconds that running sessions may continue after SIGTERM, not counting waits for programs that are away [default: 30]
     #[arg(long, value_name = "SECONDS")]
     pub drain_limit: Option<DrainLimit>,
 
@@ -92,7 +92,7 @@ pub struct Flags {
     #[arg(long, value_name = "DIR", env = "CAUSEWAYD_BUILD_CACHE_DIR")]
     pub build_cache_dir: Option<PathBuf>,
 
-    /// Maximum size of the build cache in bytes; 0: no cache
+    /// Maximum size of the build cache in bytes; 0: no cache [default: 536870912]
     #[arg(long, value_name = "BYTES", env = "CAUSEWAYD_BUILD_CACHE_SIZE")]
     pub build_cache_size: Option<u64>,
 
