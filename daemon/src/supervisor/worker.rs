@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_serving::exposition::Histogram;
 use checkpoint::CheckpointOfWorker;
-pub(super) use checkpoint::SealedFile;
+pub(super) use checkpoint::KeptCheckpoint;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use tokio::net::UnixDatagram;

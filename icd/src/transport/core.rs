@@ -389,7 +389,6 @@ impl Core {
                 return Err("the node has made a checkpoint of another state".to_owned());
             }
             Ok(Parking::Done) if self.outbox.stands() => {
-                self.end_protection("its daemon has ended, or the session has moved");
                 drop(self.abandon_checkpoint());
                 self.break_off(self.generation(), PARKED.to_owned());
             }
@@ -545,8 +544,9 @@ impl Core {
         } = connected;
         let generation = resume.generation.load(Ordering::Acquire) + 1;
         self.replace_heartbeat(resume, heartbeat, told);
-        // The connection may break again before the worker is whole.
-        let is_anew = position & WANTS_RECORD != 0 && !resume.is_anew.swap(true, Ordering::AcqRel);
+        // The connection may break again before the worker is whole. See `worker_generation_if_anew`.
+        let is_anew = position & WANTS_RECORD != 0
+            && (!resume.is_anew.swap(true, Ordering::AcqRel) || self.again().is_some());
         if is_anew && self.bulk.begin_anew() {
             return Err(Impossible::NotRestored.into());
         }
@@ -565,6 +565,9 @@ impl Core {
         // Under the lock, so that a lane that ends later breaks the new connections.
         if self.bulk.has_shared_lane_ended() {
             return Err(Impossible::SharedLaneEnded.into());
+        }
+        if is_anew {
+            self.begin_behind_park(position & !WANTS_RECORD)?;
         }
         let again = self.outbox.reopen(writer, position)?;
         *away = None;

@@ -6,7 +6,7 @@ use parking_lot::MutexGuard;
 
 use crate::frames::own_process::{run_this_test, turn_with};
 use crate::frames::servers::*;
-use crate::outlived::{begun, lost};
+use crate::outlived::{begun, lost, parks_in};
 use crate::replaced::Sum;
 
 /// The log is soon full, and asks for checkpoints then.
@@ -55,6 +55,38 @@ fn a_session_whose_checkpoints_the_program_holds_outlives_its_daemons() {
         let last = life * 40 + 39;
         assert!(sum.cl.read(buffer, 0, MIB) == pattern(last, MIB), "{life}");
         assert!(sum.cl.read(old, 0, 5 * MIB / 4) == pattern(99, 5 * MIB / 4));
+    }
+}
+
+#[test]
+fn a_checkpoint_of_the_program_serves_after_the_session_was_parked() {
+    own_process!();
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let flags = parks_in(&folder);
+    let mut daemon = Daemon::start_flagged("127.0.0.1:0", "devices = 1", &flags);
+    let sum = begun(&daemon);
+    let buffer = sum.cl.buffer(CL_MEM_READ_WRITE, MIB);
+    let mut total = 3;
+    for life in 0..2 {
+        fill_log(&sum, buffer, life * 40..life * 40 + 40);
+        daemon.terminate();
+        sum.add(1);
+        daemon.start_again(&flags);
+        total += 41;
+        sum.check(total);
+        kill_workers_of(daemon.pid());
+        sum.add(1);
+        total += 1;
+        sum.check(total);
+        // Only the program's checkpoint is left.
+        daemon.crash();
+        sum.add(1);
+        total += 1;
+        daemon.start_again(&flags);
+        sum.check(total);
+        let last = pattern(life * 40 + 39, MIB);
+        assert!(sum.cl.read(buffer, 0, MIB) == last, "{life}");
     }
 }
 

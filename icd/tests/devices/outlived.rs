@@ -1,10 +1,11 @@
-//! Tests of sessions whose daemon is killed, and which are opened again at its next start.
+//! Tests of sessions whose daemon is killed or has parked them, and which go on with its next start.
 
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
 use causeway_cutter::{Forwarder, Target};
 use parking_lot::MutexGuard;
+use tempfile::TempDir;
 
 use crate::frames::own_process::turn_with;
 use crate::frames::servers::*;
@@ -67,6 +68,40 @@ fn a_session_without_a_checkpoint_outlives_its_daemons() {
         daemon.start_again(&[]);
         // Two deaths at one command are the end.
         total += more + 1;
+        sum.check(total);
+    }
+}
+
+/// The arguments of a daemon that parks its sessions in this folder.
+pub(crate) fn parks_in(folder: &TempDir) -> Vec<String> {
+    let folder = folder.path().join("parked").display().to_string();
+    vec!["--survival-dir".to_owned(), folder]
+}
+
+#[test]
+fn a_session_that_was_parked_outlives_its_processes() {
+    own_process!();
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let flags = parks_in(&folder);
+    let mut daemon = Daemon::start_flagged("127.0.0.1:0", "devices = 1", &flags);
+    let sum = begun(&daemon);
+    let mut total = 3;
+    for more in 1..4 {
+        sum.add(more);
+        daemon.terminate();
+        sum.add(10);
+        daemon.start_again(&flags);
+        total += more + 10;
+        sum.check(total);
+        // Nothing has happened since the last death.
+        for _ in 0..2 {
+            kill_workers_of(daemon.pid());
+            sum.check(total);
+        }
+        sum.add(100);
+        kill_workers_of(daemon.pid());
+        total += 100;
         sum.check(total);
     }
 }

@@ -109,6 +109,14 @@ impl Daemon {
         self.child.wait().expect("the daemon's status");
     }
 
+    /// Ends the daemon as an administrator does. With a directory for that, it parks its sessions.
+    pub fn terminate(&mut self) {
+        // SAFETY: a signal to our own daemon, which has not been waited for.
+        unsafe { libc::kill(self.pid() as libc::pid_t, libc::SIGTERM) };
+        let status = self.child.wait().expect("the daemon's status");
+        assert!(status.success(), "{status}");
+    }
+
     /// Starts the daemon again with its address and identity, and these arguments.
     pub fn start_again(&mut self, flags: &[String]) {
         let listen = self.address.to_string();

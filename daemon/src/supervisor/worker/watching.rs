@@ -350,7 +350,7 @@ impl Worker {
 
     fn hear(self: &Arc<Worker>, message: ToSupervisor) {
         if let ToSupervisor::Checkpoint { restores, contents } = message {
-            return self.keep_checkpoint(restores, contents);
+            return self.keep_checkpoint(restores, &contents);
         }
         if let ToSupervisor::Leaving { reason } = &message {
             let _ = self.said.set(reason.clone());

@@ -18,8 +18,10 @@ use causeway_proto::version::WireVersion;
 use super::super::contents::{Contents, later};
 use super::super::ended::SessionEnd;
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
-use super::super::worker::Asked;
-use super::{ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState};
+use super::super::worker::{Asked, KeptCheckpoint};
+use super::{
+    Checkpoint, ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState,
+};
 use crate::handover::{Assignment, AwayTimes, Leased, ToWorker};
 
 /// How much later than a session's process the supervisor sees, at most, that the client is away.
@@ -86,6 +88,7 @@ impl Parked {
         assignment.owner = served.owner.clone();
         assignment.away = served.away;
         assignment.restores = restores;
+        assignment.reexecutes = served.checkpoint.is_some();
         let client = served.client.whole();
         let (generation, holder) = (self.generation?, &served.holder);
         let waits = served.restart.max(served.moves);
@@ -324,44 +327,47 @@ impl Workers {
         let parked = ticket.assignment().ok_or_else(missing)?;
         state.may_open(self.0.sessions.limit)?;
         let (place, leased) = place.unzip();
-        let assignment = Assignment {
-            id,
-            secret: parked.secret,
-            away: self.away_of_parked(parked.away, place.as_ref()),
-            owner: match &place {
-                Some(place) => place.owner().clone(),
-                None => parked.owner,
-            },
-            restores: parked.restores,
-            leased: leased.clone(),
-            ..self.assignment(parked.certificate)
-        };
+        // What was written of a session whose commands are executed again is a checkpoint like any other.
+        let applied = parked.restores.filter(|_| parked.reexecutes);
+        let applied = applied.map(|restores| restores.applied);
         let waits = Duration::from_millis(ticket.restart_ms).min(KEPT);
         let (restart, moves) = match place.is_some() {
             true => (Duration::ZERO, waits),
             false => (waits, Duration::ZERO),
         };
         let client = ticket.client.clone().unwrap_or_default();
-        let opening = Opening {
+        let mut opening = Opening {
             holder: ticket.holder(),
-            owner: assignment.owner.clone(),
+            owner: match &place {
+                Some(place) => place.owner().clone(),
+                None => parked.owner,
+            },
             client: ClientProcess::of(&client),
-            away: assignment.away,
+            away: self.away_of_parked(parked.away, place.as_ref()),
             restart,
             moves,
             place,
             leased,
             domain: None,
             claim: None,
-            checkpoint: None,
+            checkpoint: applied.map(Checkpoint::parked),
             again: None,
             begun: None,
         };
+        let assignment = Assignment {
+            id,
+            secret: parked.secret,
+            restores: parked.restores,
+            ..self.assignment_of(&mut opening, parked.certificate)
+        };
         let admitted = self.admit(&opening, assignment)?;
         let worker = self.assign(state, &admitted.message)?;
-        let contents = contents.iter().map(Contents::at_the_start);
-        let contents = contents.collect::<std::io::Result<_>>()?;
-        worker.send(&ToWorker::Restore { contents })?;
+        let given = contents.iter().map(Contents::at_the_start);
+        let given = given.collect::<std::io::Result<_>>()?;
+        worker.send(&ToWorker::Restore { contents: given })?;
+        if let Some(applied) = applied {
+            worker.begins_at(KeptCheckpoint { applied, contents });
+        }
         let user = opening.owner.user.as_deref();
         tracing::info!(session = ?id, user, worker = worker.serial, "parked session opened");
         state.enter(opening, admitted, worker);

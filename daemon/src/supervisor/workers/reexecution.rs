@@ -15,10 +15,11 @@ use std::time::Instant;
 use causeway_proto::id::SessionId;
 use causeway_serving::admission::Place as Charge;
 
+use super::super::contents::Contents;
 use super::super::ended::SessionEnd;
 use super::super::endings::log_replaced;
 use super::super::holders::Holdings;
-use super::super::worker::{Asked, SealedFile, Worker};
+use super::super::worker::{Asked, KeptCheckpoint, Worker};
 use super::{NotOpened, Place, Served, Workers, WorkersState};
 use crate::build_cache;
 use crate::handover::{Assignment, Owner, Restores, ToWorker};
@@ -30,11 +31,9 @@ const ATTEMPTS: u32 = 4;
 /// A session's workers that were replaced: at most 60 in 60 s. Tests kill them as fast as they come.
 type Replaced = Takeovers<60, 60>;
 
-/// From where a session's commands are executed again.
+/// From where a session's commands are executed again. Its worker has the contents.
 pub(in super::super) struct Checkpoint {
     restores: Restores,
-    /// What the worker before has written; `None`: nothing.
-    contents: Option<SealedFile>,
     /// Number of workers since the last one to which the client has come.
     attempts: u32,
     /// The latest times at which a worker has died.
@@ -53,12 +52,20 @@ impl Checkpoint {
         };
         Checkpoint {
             restores,
-            contents: None,
             attempts: 0,
             replaced: Replaced::default(),
             most: 0,
             charged: None,
         }
+    }
+
+    /// The checkpoint of a session that was parked behind so many commands: what was written then.
+    pub(super) fn parked(applied: u64) -> Checkpoint {
+        let mut checkpoint = Checkpoint::nothing();
+        checkpoint.restores.applied = applied;
+        // The first worker may be replaced before the client has come to it, as one that has replaced another.
+        checkpoint.attempts = 1;
+        checkpoint
     }
 
     /// Where the session's next worker begins.
@@ -68,7 +75,7 @@ impl Checkpoint {
 
     /// Whether the session's next worker begins with nothing.
     pub(super) fn is_nothing(&self) -> bool {
-        self.contents.is_none() && self.restores == Checkpoint::nothing().restores
+        self.restores == Checkpoint::nothing().restores
     }
 
     /// Charges the session's user for checkpoints of `most` bytes. Without room for them, the session has none. Returns
@@ -173,11 +180,12 @@ impl Workers {
         &self,
         state: &mut WorkersState,
         message: &ToWorker,
-        checkpoint: &Checkpoint,
+        kept: Option<&KeptCheckpoint>,
     ) -> Result<Arc<Worker>, NotOpened> {
         let worker = self.assign(state, message)?;
-        if let Some(contents) = &checkpoint.contents {
-            let contents = vec![contents.at_the_start()?];
+        if let Some(kept) = kept {
+            let contents = kept.contents.iter().map(Contents::at_the_start);
+            let contents = contents.collect::<io::Result<_>>()?;
             let sent = worker.send(&ToWorker::Restore { contents });
             sent.inspect_err(|_| worker.end())?;
         }
@@ -190,12 +198,13 @@ impl Workers {
         state: &mut WorkersState,
         message: &ToWorker,
         checkpoint: &mut Checkpoint,
+        kept: Option<&KeptCheckpoint>,
     ) -> Result<Arc<Worker>, NotOpened> {
         let mut tries = 1;
         loop {
             checkpoint.replaced.may_take(Instant::now());
             let may_go_on = tries < ATTEMPTS && checkpoint.replaced.would_allow(Instant::now());
-            match self.begin_at(state, message, checkpoint) {
+            match self.begin_at(state, message, kept) {
                 Err(NotOpened::NoWorker(error)) if may_go_on => {
                     tracing::debug!(%error, "another worker died at once; starting one more");
                     tries += 1;
@@ -217,9 +226,9 @@ impl Workers {
         }
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let checkpoint = served.checkpoint.as_mut().ok_or_else(missing)?;
-        if let Some((applied, contents)) = served.worker.take_checkpoint() {
-            checkpoint.restores.applied = applied;
-            checkpoint.contents = Some(contents);
+        let kept = served.worker.take_checkpoint();
+        if let Some(kept) = &kept {
+            checkpoint.restores.applied = kept.applied;
         }
         // The slot stays the session's: a lease whose sessions take all slots has no other one.
         served.entry.begin_anew();
@@ -242,8 +251,11 @@ impl Workers {
             assignment: Box::new(assignment),
             page: served.entry.page().try_clone_to_owned()?,
         };
-        let worker = self.begin_at_with_retries(state, &message, checkpoint)?;
+        let worker = self.begin_at_with_retries(state, &message, checkpoint, kept.as_ref())?;
         worker.checkpoints(checkpoint.most);
+        if let Some(kept) = kept {
+            worker.begins_at(kept);
+        }
         let user = build_cache::Owner::of(served.owner.user.as_deref());
         worker.serve(id, user, connect_limit, served.away.longest());
         if let Some(checkpoint) = &mut served.checkpoint {

@@ -494,6 +494,27 @@ impl Core {
         Ok(self.outbox.retained_bytes())
     }
 
+    /// Handles that the next worker begins with what was written when the session was parked, behind `position` commands.
+    /// The node keeps that as a checkpoint. If the program holds one, the log behind that goes on.
+    ///
+    /// # Errors
+    /// The worker before has applied something else.
+    pub(super) fn begin_behind_park(&self, position: u64) -> Result<(), Impossible> {
+        let Some(again) = self.again().filter(|_| self.outbox.stands()) else {
+            return Ok(());
+        };
+        // The question may have been lost with the worker before.
+        again.checkpoints.lock().begin_again();
+        if self.outbox.holds_contents() {
+            return Ok(());
+        }
+        self.outbox.skip_to(position)?;
+        match self.cut() {
+            true => Ok(()),
+            false => Err(Impossible::NotRestored),
+        }
+    }
+
     // Begins all transfers anew. A write whose bytes were all sent takes the copied ones: a read may have overwritten its
     // memory since.
     fn begin_transfers_again(&self, again: &Reexecution) {

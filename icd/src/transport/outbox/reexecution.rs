@@ -15,7 +15,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 
 use super::{EncodedRecord, Outbox, write_sealed};
 use crate::transport::held::HeldCheckpoint;
-use crate::transport::kept::KeptBatches;
+use crate::transport::kept::{Impossible, KeptBatches};
 use crate::transport::{record, replay};
 
 const CHECKPOINT_TAG: u32 = 6;
@@ -214,6 +214,15 @@ impl Outbox {
         drop(before);
         self.forget_holder();
         true
+    }
+
+    /// Forgets what a worker has received that has applied `position` commands.
+    ///
+    /// # Errors
+    /// [`Impossible`] if so many commands were never written.
+    pub(in crate::transport) fn skip_to(&self, position: u64) -> Result<(), Impossible> {
+        let kept = self.kept.as_ref();
+        kept.map_or(Ok(()), |kept| kept.state.lock().skip_to(position))
     }
 
     /// Marks the cut of a checkpoint that the worker has copied. `None` if the worker cannot have copied it.
