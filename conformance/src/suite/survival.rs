@@ -342,8 +342,8 @@ fn survive(
     let settings = sides.survival;
     let faster = faster(settings);
     let directory = sides.fresh_directory()?;
-    // Two daemons cannot have one directory. After a restart, a session's commands are not executed again.
-    let restarts = program.is_parked() && !killed;
+    // Two daemons cannot have one directory.
+    let restarts = program.is_parked();
     // A lease moves to a node of its own.
     let moves = restarts && sides.cluster().is_some();
     let file = daemon_file(&directory, faster, restarts && !moves)?;
