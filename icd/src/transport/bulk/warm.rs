@@ -61,6 +61,7 @@ impl WarmMemory {
             None => {
                 self.free_until(self.limit.saturating_sub(self.used.saturating_add(size)));
                 let fresh = HostRegion::zeroed(size as u64)?;
+                fresh.prefer_large_pages();
                 HostRegion::owned(fresh.into_owned()?, length)?
             }
         };
