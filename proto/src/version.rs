@@ -62,11 +62,13 @@ pub enum WireVersion {
     V24 = 24,
     /// 2026-11: a client may hold the checkpoints of its session.
     V25 = 25,
+    /// 2026-11: a session whose commands are executed again stays so in the daemon that takes it back from its files.
+    V26 = 26,
 }
 
 impl WireVersion {
     /// The version of this build.
-    pub const CURRENT: WireVersion = WireVersion::V25;
+    pub const CURRENT: WireVersion = WireVersion::V26;
 
     /// The version's number on the wire.
     #[must_use]

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -50,10 +50,11 @@ impl Contents {
         Ok(self.file()?.try_clone()?.into())
     }
 
-    /// Returns a descriptor for a worker, which reads from the start.
+    /// Returns a descriptor for a worker, which reads from the start, and cannot write.
     pub(super) fn at_the_start(&self) -> io::Result<OwnedFd> {
-        io::Seek::rewind(&mut self.file()?)?;
-        self.descriptor()
+        let number = self.file()?.as_raw_fd();
+        // The file may have no name any more.
+        Ok(File::open(format!("/proc/self/fd/{number}"))?.into())
     }
 
     /// How many bytes there are.

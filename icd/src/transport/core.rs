@@ -90,6 +90,8 @@ struct Resume {
     resumed: AtomicU64,
     /// Whether the bulk transfers have begun anew with the worker in the place of the last one that asked to stand.
     is_anew: AtomicBool,
+    /// The incarnation of that worker.
+    anew_with: AtomicU64,
     acknowledging: Mutex<Acknowledging>,
 }
 
@@ -512,12 +514,15 @@ impl Core {
         (self.outbox.known_applied(), self.position())
     }
 
-    /// The generation of bulk lanes if the next worker wants the record.
-    pub(super) fn worker_generation_if_anew(&self) -> u64 {
-        let is_anew = |resume: &Resume| resume.is_anew.load(Ordering::Acquire);
+    /// The generation of bulk lanes if the worker of this incarnation wants the record. Lanes to a worker with which the
+    /// transfers have begun anew stay. Each worker that takes the place of one that has died gets lanes of its own.
+    pub(super) fn worker_generation_if_anew(&self, incarnation: u64) -> u64 {
+        let is_known = |resume: &Resume| {
+            resume.is_anew.load(Ordering::Acquire)
+                && resume.anew_with.load(Ordering::Acquire) == incarnation
+        };
         let now = self.bulk.worker_generation();
-        // Each worker that takes the place of one that has died gets lanes of its own.
-        match self.again().is_none() && self.resume.as_ref().is_some_and(is_anew) {
+        match self.resume.as_ref().is_some_and(is_known) {
             true => now,
             false => now + 1,
         }
@@ -540,15 +545,20 @@ impl Core {
             heartbeat,
             told,
             position,
+            incarnation,
             ..
         } = connected;
         let generation = resume.generation.load(Ordering::Acquire) + 1;
         self.replace_heartbeat(resume, heartbeat, told);
-        // The connection may break again before the worker is whole. See `worker_generation_if_anew`.
-        let is_anew = position & WANTS_RECORD != 0
-            && (!resume.is_anew.swap(true, Ordering::AcqRel) || self.again().is_some());
-        if is_anew && self.bulk.begin_anew() {
-            return Err(Impossible::NotRestored.into());
+        // The connection may break again before the worker is whole.
+        let is_anew = position & WANTS_RECORD != 0 && !resume.is_anew.swap(true, Ordering::AcqRel);
+        if is_anew {
+            resume.anew_with.store(incarnation, Ordering::Release);
+            // The worker before may have parked the session while the bytes of a checkpoint came.
+            drop(self.abandon_checkpoint());
+            if self.bulk.begin_anew() {
+                return Err(Impossible::NotRestored.into());
+            }
         }
         // The outbox is closed, so after the last writer nobody writes before it is opened again.
         let writer = self.outbox.writer();
@@ -566,7 +576,7 @@ impl Core {
         if self.bulk.has_shared_lane_ended() {
             return Err(Impossible::SharedLaneEnded.into());
         }
-        if is_anew {
+        if position & WANTS_RECORD != 0 {
             self.begin_behind_park(position & !WANTS_RECORD)?;
         }
         let again = self.outbox.reopen(writer, position)?;

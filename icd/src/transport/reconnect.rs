@@ -454,13 +454,12 @@ impl Redialer {
         deadline: Instant,
     ) -> Result<(Arc<Line>, usize), Failed> {
         let dialer = self.dialer.on_rail(rail.number);
-        let generation = core.worker_generation_if_anew();
         let was_there = self.was_at(Some(&rail.peer));
         let failed = |not_opened| failed(not_opened, self.known(core, was_there));
         let open = |stream, purpose, position, worker| {
             let word = ClientWord {
                 position,
-                generation,
+                generation: core.worker_generation_if_anew(worker),
                 worker,
                 ..ClientWord::default()
             };

@@ -354,18 +354,27 @@ impl Workers {
             again: None,
             begun: None,
         };
-        let assignment = Assignment {
+        let mut assignment = Assignment {
             id,
             secret: parked.secret,
             restores: parked.restores,
             ..self.assignment_of(&mut opening, parked.certificate)
         };
+        let lengths = contents.iter().map(Contents::length);
+        let length: u64 = lengths.sum::<std::io::Result<_>>()?;
+        if assignment.reexecutes && length > assignment.checkpoint_bytes {
+            tracing::warn!(session = ?id, length, "the session's commands are not executed again from here on, because its \
+                contents are larger than a checkpoint may be");
+            opening.checkpoint = None;
+            (assignment.reexecutes, assignment.checkpoint_bytes) = (false, 0);
+        }
+        let protects = assignment.reexecutes;
         let admitted = self.admit(&opening, assignment)?;
         let worker = self.assign(state, &admitted.message)?;
         let given = contents.iter().map(Contents::at_the_start);
         let given = given.collect::<std::io::Result<_>>()?;
         worker.send(&ToWorker::Restore { contents: given })?;
-        if let Some(applied) = applied {
+        if let Some(applied) = applied.filter(|_| protects) {
             worker.begins_at(KeptCheckpoint { applied, contents });
         }
         let user = opening.owner.user.as_deref();

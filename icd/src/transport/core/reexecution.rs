@@ -509,7 +509,7 @@ impl Core {
             return Ok(());
         }
         self.outbox.skip_to(position)?;
-        match self.cut() {
+        match self.cut() && self.outbox.last_cut() == position {
             true => Ok(()),
             false => Err(Impossible::NotRestored),
         }
