@@ -22,7 +22,7 @@ use super::super::worker::{Asked, KeptCheckpoint};
 use super::{
     Checkpoint, ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState,
 };
-use crate::handover::{Assignment, AwayTimes, Leased, ToWorker};
+use crate::handover::{Assignment, AwayTimes, Leased};
 
 /// How much later than a session's process the supervisor sees, at most, that the client is away.
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
@@ -327,9 +327,9 @@ impl Workers {
         let parked = ticket.assignment().ok_or_else(missing)?;
         state.may_open(self.0.sessions.limit)?;
         let (place, leased) = place.unzip();
-        // What was written of a session whose commands are executed again is a checkpoint like any other.
-        let applied = parked.restores.filter(|_| parked.reexecutes);
-        let applied = applied.map(|restores| restores.applied);
+        // The next worker begins with these contents as with a checkpoint.
+        let applied = parked.restores.map_or(0, |restores| restores.applied);
+        let kept = KeptCheckpoint { applied, contents };
         let waits = Duration::from_millis(ticket.restart_ms).min(KEPT);
         let (restart, moves) = match place.is_some() {
             true => (Duration::ZERO, waits),
@@ -350,7 +350,8 @@ impl Workers {
             leased,
             domain: None,
             claim: None,
-            checkpoint: applied.map(Checkpoint::parked),
+            checkpoint: (parked.restores.is_some() && parked.reexecutes)
+                .then(|| Checkpoint::parked(applied)),
             again: None,
             begun: None,
         };
@@ -360,22 +361,18 @@ impl Workers {
             restores: parked.restores,
             ..self.assignment_of(&mut opening, parked.certificate)
         };
-        let lengths = contents.iter().map(Contents::length);
+        let lengths = kept.contents.iter().map(Contents::length);
         let length: u64 = lengths.sum::<std::io::Result<_>>()?;
-        if assignment.reexecutes && length > assignment.checkpoint_bytes {
+        if opening.checkpoint.is_some() && length > assignment.checkpoint_bytes {
             tracing::warn!(session = ?id, length, "the session's commands are not executed again from here on, because its \
                 contents are larger than a checkpoint may be");
             opening.checkpoint = None;
             (assignment.reexecutes, assignment.checkpoint_bytes) = (false, 0);
         }
-        let protects = assignment.reexecutes;
         let admitted = self.admit(&opening, assignment)?;
-        let worker = self.assign(state, &admitted.message)?;
-        let given = contents.iter().map(Contents::at_the_start);
-        let given = given.collect::<std::io::Result<_>>()?;
-        worker.send(&ToWorker::Restore { contents: given })?;
-        if let Some(applied) = applied.filter(|_| protects) {
-            worker.begins_at(KeptCheckpoint { applied, contents });
+        let worker = self.begin_at(state, &admitted.message, Some(&kept))?;
+        if opening.checkpoint.is_some() {
+            worker.begins_at(kept);
         }
         let user = opening.owner.user.as_deref();
         tracing::info!(session = ?id, user, worker = worker.serial, "parked session opened");

@@ -175,8 +175,8 @@ impl Workers {
         }
     }
 
-    // Gives a worker its assignment, and the checkpoint with which it begins.
-    fn begin_at(
+    /// Gives a worker its assignment, and the checkpoint with which it begins.
+    pub(super) fn begin_at(
         &self,
         state: &mut WorkersState,
         message: &ToWorker,
