@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// Checks, when nodes are asked to serve a lease, that its user has not more units of leases that they have, or
+    /// Checks, when nodes are asked to serve a lease, that its user has not more units of grants that they have, or
     /// had, than their quota, whatever the manager knows. Nodes that were away for the whole start phase do not count.
     pub(super) fn check_served_for(&self, lease: LeaseId) {
         let manager = &self.manager;
@@ -245,7 +245,7 @@ impl World {
         let mut units: BTreeMap<LeaseId, BTreeMap<Epoch, usize>> = BTreeMap::new();
         for node in &self.nodes {
             for (epoch, of) in &node.serving {
-                let is_theirs = self.held.contains(&of.lease) && self.users[&of.lease] == *user;
+                let is_theirs = self.held.contains(epoch) && self.users[&of.lease] == *user;
                 if is_theirs && of.lease != lease && (!is_settled || is_known(node, epoch)) {
                     *units
                         .entry(of.lease)

@@ -40,8 +40,8 @@ pub(super) struct World {
     pub(super) nodes: Vec<SimNode>,
     /// The leases that clients know of, with the last state that they received.
     pub(super) told: BTreeMap<LeaseId, ClientView>,
-    /// The leases that clients had at some time.
-    pub(super) held: BTreeSet<LeaseId>,
+    /// The grants that clients had at some time. A grant that only its node knows serves nobody.
+    pub(super) held: BTreeSet<Epoch>,
     /// Requests whose clients were told that they wait.
     pub(super) waiting: BTreeSet<LeaseId>,
     /// Grants that nodes have acknowledged at some time.
@@ -185,6 +185,7 @@ impl World {
         let last = now.moves.last().expect("a move");
         assert_eq!((last.from.0, last.to.0), (from, to));
         assert_eq!(now.units, std::slice::from_ref(&last.to));
+        self.held.insert(now.epoch);
         if let Some(ClientView::Holds(before)) = self.told.get_mut(&lease) {
             let had: &[_] = match last.replaced {
                 true => &[],
@@ -205,8 +206,8 @@ impl World {
                     let served = self.acknowledged.contains(&(*node, granted.epoch));
                     assert!(served, "told of {lease:?} before {node:?} serves it");
                 }
+                self.held.insert(granted.epoch);
                 self.told.insert(lease, ClientView::Holds(granted));
-                self.held.insert(lease);
             }
             Outcome::Ended(_) | Outcome::Unknown | Outcome::Refused(_) => {
                 self.told.insert(lease, ClientView::Over);
