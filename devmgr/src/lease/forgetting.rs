@@ -83,6 +83,8 @@ impl Manager {
             return;
         };
         let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
+        // Its units count until the start phase is over, so it is awaited as long.
+        let stays_awaited = self.settling && self.may_serve(node);
         for epoch in epochs {
             // Replaced is what a node loses. An administrator has given these leases up.
             if let Some(holding) = self.grants.get_mut(&epoch) {
@@ -96,7 +98,9 @@ impl Manager {
         self.store(Change::DeleteNode(id));
         self.cluster.forget(id);
         self.alarms.set(Alarm::Node(id), None);
-        self.not_awaited(id);
+        if !stays_awaited {
+            self.not_awaited(id);
+        }
         self.revalidate(hopeful);
     }
 
@@ -235,7 +239,7 @@ impl Manager {
         }
     }
 
-    /// Stops awaiting a node, which has joined or is forgotten.
+    /// Stops awaiting a node, which has joined or is forgotten and serves nothing.
     pub(super) fn not_awaited(&mut self, id: NodeId) {
         if self.awaited.remove(&id) {
             self.settle_if_known();
@@ -266,6 +270,7 @@ impl Manager {
     /// forgotten.
     pub(super) fn settled(&mut self) {
         self.settling = false;
+        self.awaited.retain(|id| self.nodes.contains_key(id));
         self.alarms.set(Alarm::Settle, None);
         self.chance = true;
         for place in std::mem::take(&mut self.unchecked) {

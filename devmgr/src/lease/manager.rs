@@ -57,7 +57,8 @@ pub struct Manager {
     pub(super) head: Option<Head>,
     /// When changed reasons are reported again.
     pub(super) reasons_due: Time,
-    /// Known nodes that have not joined since the start. Their devices are unknown.
+    /// Known nodes that have not joined since the start. Their devices are unknown. In the start phase, a forgotten node
+    /// that may serve units still is one of them.
     pub(super) awaited: BTreeSet<NodeId>,
     /// Whether the start phase is on. It lasts until all known nodes have joined and have withdrawn what this manager
     /// does not know, `Timing::settle` at most. Requests that do not fit are not refused yet, and quotas of units leave

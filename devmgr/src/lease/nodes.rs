@@ -283,14 +283,16 @@ impl Manager {
 
     /// Whether a node may serve units that no quota counts: of leases that the manager before has ended.
     pub(super) fn may_serve_uncounted(&self) -> bool {
+        let mut awaited = self.awaited.iter().map(|id| self.nodes.get(id));
+        // An awaited node that is forgotten may serve until the start phase is over.
+        awaited.any(|node| node.is_none_or(|node| self.may_serve(node))) || self.has_strays()
+    }
+
+    /// Whether a node may serve anything. One that was lost long before this manager started does not.
+    pub(super) fn may_serve(&self, node: &Node) -> bool {
         let fenced = self.policy.timing.fenced_after();
-        // A node that was lost long before this manager started serves nothing any more.
-        let serves = |node: &Node| {
-            let since = node.absent.map(|since| self.wall().since(since));
-            since.is_none_or(|absent| absent < fenced)
-        };
-        let mut awaited = self.awaited.iter().filter_map(|id| self.nodes.get(id));
-        awaited.any(serves) || self.has_strays()
+        let since = node.absent.map(|since| self.wall().since(since));
+        since.is_none_or(|absent| absent < fenced)
     }
 
     pub(super) fn has_strays(&self) -> bool {

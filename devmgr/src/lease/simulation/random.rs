@@ -143,6 +143,7 @@ fn op_of_losses() -> impl Strategy<Value = Op> {
         1 => which.prop_map(Op::Stop),
         1 => (which, 0_u8..3).prop_map(|(at, within)| Op::Migrate(at, within)),
         1 => which.prop_map(|at| Op::Drain(at, false)),
+        1 => (which, any::<bool>()).prop_map(|(at, force)| Op::Forget(at, force)),
         3 => (0_u16..20_000).prop_map(Op::Pass),
         1 => any::<bool>().prop_map(Op::Crash),
         1 => Just(Op::Restart),

@@ -282,6 +282,19 @@ fn a_node_that_does_not_come_back_keeps_quotas_back_for_the_start_phase_only() {
 }
 
 #[test]
+fn a_node_that_is_removed_keeps_quotas_back_until_the_start_phase_is_over() {
+    let (mut world, serves, other) = a_release_that_the_node_has_not_heard_of();
+    world.join(other);
+    world.forget(world.nodes[serves].id, true);
+    let lease = world.ask(0, "1", None);
+    assert!(!world.holds(lease));
+    world.pass(world.manager.policy.timing.settle);
+    world.deliver_all();
+    assert!(world.holds(lease));
+    assert!(world.manager.awaited.is_empty());
+}
+
+#[test]
 fn a_node_that_was_lost_long_ago_keeps_no_quota_back() {
     let (mut world, _, other) = a_release_that_the_node_has_not_heard_of();
     world.join(other);
