@@ -122,7 +122,12 @@ fn run(core: &Arc<Core>) {
             if core.is_failed() {
                 return;
             }
-            rest(core);
+            rest(core.bulk.is_expected(), || {
+                if core.outbox.flusher_sleeps() {
+                    let owner: Arc<dyn Owner> = Arc::<Core>::clone(core);
+                    core.bulk.prepare(&owner);
+                }
+            });
             (idle, tick) = (Duration::ZERO, Duration::ZERO);
         }
     }
@@ -133,20 +138,16 @@ fn next_tick(idle: Duration) -> Duration {
     (TICK + idle / 8).min(LONGEST_TICK)
 }
 
-// Sleeps until woken. Opens expected bulk lanes if the session stays quiet.
-fn rest(core: &Arc<Core>) {
-    if core.bulk.is_expected() {
+// Sleeps until woken. If bulk lanes are expected, sleeps for [`QUIET`] at most, and then calls `prepare`, which opens them
+// if the session is still quiet. The caller looks at everything again before the next sleep: a wake may have ended this
+// one, and need not be about the queue.
+fn rest(expects_lanes: bool, prepare: impl FnOnce()) {
+    if expects_lanes {
         std::thread::park_timeout(QUIET);
-        if !core.outbox.flusher_sleeps() {
-            return;
-        }
-        let owner: Arc<dyn Owner> = core.clone();
-        core.bulk.prepare(&owner);
-        if core.is_failed() {
-            return;
-        }
+        prepare();
+    } else {
+        std::thread::park();
     }
-    std::thread::park();
 }
 
 #[cfg(test)]
@@ -164,5 +165,19 @@ mod tests {
         }
         assert_eq!(next_tick(Duration::ZERO), TICK);
         assert!(ticks <= 30, "{ticks} ticks until it sleeps");
+    }
+
+    // A session that is resumed wakes the flusher, which writes what the worker does not have. No command may follow.
+    #[test]
+    fn a_wake_while_lanes_are_expected_is_not_lost() {
+        let (rested, has_rested) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            std::thread::current().unpark();
+            rest(true, || {});
+            rested.send(()).unwrap();
+        });
+        has_rested
+            .recv_timeout(Duration::from_secs(10))
+            .expect("the flusher looks for work again");
     }
 }

@@ -333,11 +333,15 @@ impl Bulk {
         let mut state = self.state.lock();
         let added = add(&mut state);
         state.needed |= added;
-        let first = added && !std::mem::replace(&mut state.opened, true);
+        let opens = if added {
+            self.note_opened(&mut state)
+        } else {
+            None
+        };
         // If opening fails, it fails the session, which locks the state again.
         drop(state);
-        if first {
-            lane::open_all(owner, false);
+        if let Some(generation) = opens {
+            lane::open_all(owner, false, generation);
         }
         added
     }
@@ -364,11 +368,23 @@ impl Bulk {
             return;
         }
         let mut state = self.state.lock();
-        let first = !state.table.is_closed() && !std::mem::replace(&mut state.opened, true);
+        let is_closed = state.table.is_closed();
+        let opens = if is_closed {
+            None
+        } else {
+            self.note_opened(&mut state)
+        };
         drop(state);
-        if first {
-            lane::open_all(owner, true);
+        if let Some(generation) = opens {
+            lane::open_all(owner, true, generation);
         }
+    }
+
+    // Notes that the lanes are being opened. Returns their generation, unless that was noted before. Another worker may
+    // take the place of the present one as soon as the lock is free, and its lanes are opened for themselves.
+    fn note_opened(&self, state: &mut BulkState) -> Option<u64> {
+        let was_opened = std::mem::replace(&mut state.opened, true);
+        (!was_opened).then(|| self.worker_generation())
     }
 
     // Called when a lane of this generation could not be opened. Returns whether the session can continue without it,
@@ -610,10 +626,15 @@ impl Bulk {
     /// After [`Bulk::begin_anew`]: opens the lanes if transfers wait for them.
     pub(super) fn open_if_needed(&self, owner: &Arc<dyn Owner>) {
         let mut state = self.state.lock();
-        let opens = state.table.has_transfers() && !std::mem::replace(&mut state.opened, true);
+        let has_transfers = state.table.has_transfers();
+        let opens = if has_transfers {
+            self.note_opened(&mut state)
+        } else {
+            None
+        };
         drop(state);
-        if opens {
-            lane::open_all(owner, false);
+        if let Some(generation) = opens {
+            lane::open_all(owner, false, generation);
         }
     }
 

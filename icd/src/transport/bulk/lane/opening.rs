@@ -20,12 +20,11 @@ use super::{Lane, OPEN_LIMIT, Writing, broken, read, write};
 use crate::thread::Stack;
 use crate::transport::thread;
 
-/// Opens the session's lanes on a separate thread. The first lane must open. The session does without
+/// Opens the session's lanes of this generation on a separate thread. The first lane must open. The session does without
 /// further lanes that the node refuses. With `ahead`, no transfer needs the lanes yet, and a failure is
 /// no error until one does.
-pub(in crate::transport::bulk) fn open_all(owner: &Arc<dyn Owner>, ahead: bool) {
+pub(in crate::transport::bulk) fn open_all(owner: &Arc<dyn Owner>, ahead: bool, generation: u64) {
     let opener = Arc::clone(owner);
-    let generation = owner.bulk().worker_generation();
     let started = thread::spawn("cw-bulk-open", Stack::Small, move || {
         if !open_shared(&opener, generation) {
             open_tcp(&opener, ahead, generation);
@@ -38,7 +37,7 @@ pub(in crate::transport::bulk) fn open_all(owner: &Arc<dyn Owner>, ahead: bool) 
                 return;
             }
             // A transfer has started meanwhile, so try again.
-            return open_all(owner, false);
+            return open_all(owner, false, generation);
         }
         owner.fail(format!(
             "the client cannot start a thread for bulk connections: {error}"
