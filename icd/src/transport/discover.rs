@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use super::control::{self, Supervisor};
 use super::local::Peer;
 use super::node::{Node, Target};
-use super::resolve::STAGGER;
+use super::resolve::{STAGGER, head_start};
 use super::retry;
 use crate::config::{Address, ServerSettings};
 
@@ -245,7 +245,7 @@ fn ask_each(
         };
         let limits = [connect_limit, limit].map(|limit| limit.saturating_sub(begins));
         asking.spawn(async move {
-            tokio::time::sleep(begins).await;
+            head_start(begins).await;
             let (reply, peer) = ask_at(&at_address, limits[0], limits[1]).await;
             (Reply { rail, ..reply }, peer)
         });

@@ -23,6 +23,14 @@ pub(super) const STAGGER: Duration = Duration::from_millis(100);
 /// Maximum number of addresses that are tried for one name.
 const MOST: usize = 8;
 
+/// Waits for as long as earlier addresses have a head start. A timer takes a millisecond even for no time at all, and the
+/// first address must not wait for that.
+pub(super) async fn head_start(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
+
 /// Resolves a configured address.
 async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     if let Ok(literal) = address.host().parse::<IpAddr>() {
@@ -90,13 +98,13 @@ pub(super) async fn connect(
         if let Some(peer) = known.clone().filter(|peer| !tried.contains(peer)) {
             let (rail, moves) = (candidate.rail, candidate.moves);
             attempts.spawn(async move {
-                tokio::time::sleep(STAGGER * position).await;
+                head_start(STAGGER * position).await;
                 (position, connect_to(rail, moves, vec![peer]).await)
             });
         }
         let not_again: Vec<Peer> = tried.iter().cloned().chain(known).collect();
         attempts.spawn(async move {
-            tokio::time::sleep(STAGGER * position).await;
+            head_start(STAGGER * position).await;
             (position, connect_anew(candidate, &not_again).await)
         });
     }
@@ -171,7 +179,7 @@ async fn connect_to(
     let mut attempts = JoinSet::new();
     for (position, peer) in (0u32..).zip(peers) {
         attempts.spawn(async move {
-            tokio::time::sleep(STAGGER * position).await;
+            head_start(STAGGER * position).await;
             let begun = Instant::now();
             let stream = peer.reach().await;
             (peer, stream, begun.elapsed())
