@@ -83,7 +83,8 @@ impl Manager {
             return;
         };
         let epochs: Vec<Epoch> = node.grants.iter().copied().collect();
-        // Its units count until the start phase is over, so it is awaited as long.
+        // Its units count until the start phase is over, so it is awaited as long. A manager that starts meanwhile does not
+        // know the node any more.
         let stays_awaited = self.settling && self.may_serve(node);
         for epoch in epochs {
             // Replaced is what a node loses. An administrator has given these leases up.
@@ -239,7 +240,7 @@ impl Manager {
         }
     }
 
-    /// Stops awaiting a node, which has joined or is forgotten and serves nothing.
+    /// Stops awaiting a node, which has joined, or is forgotten and does not count any more.
     pub(super) fn not_awaited(&mut self, id: NodeId) {
         if self.awaited.remove(&id) {
             self.settle_if_known();

@@ -60,7 +60,7 @@ pub struct Manager {
     /// Known nodes that have not joined since the start. Their devices are unknown. In the start phase, a forgotten node
     /// that may serve units still is one of them.
     pub(super) awaited: BTreeSet<NodeId>,
-    /// Whether the start phase is on. It lasts until all known nodes have joined and have withdrawn what this manager
+    /// Whether the start phase is on. It lasts until all awaited nodes have joined and have withdrawn what this manager
     /// does not know, `Timing::settle` at most. Requests that do not fit are not refused yet, and quotas of units leave
     /// no room, because nodes may serve units that are not counted.
     pub(super) settling: bool,

@@ -226,8 +226,9 @@ impl World {
         }
     }
 
-    /// Checks, when nodes are asked to serve a lease, that its user has not more units of grants that they have, or
-    /// had, than their quota, whatever the manager knows. Nodes that were away for the whole start phase do not count.
+    /// Checks, when nodes are asked to serve a lease, that its user has not more units than their quota, of grants that the
+    /// user's clients have or had, whatever the manager knows. Nodes that were away for the whole start phase do not count,
+    /// nor do those that were removed before it.
     pub(super) fn check_served_for(&self, lease: LeaseId) {
         let manager = &self.manager;
         let user = &self.users[&lease];
@@ -246,7 +247,8 @@ impl World {
         for node in &self.nodes {
             for (epoch, of) in &node.serving {
                 let is_theirs = self.held.contains(epoch) && self.users[&of.lease] == *user;
-                if is_theirs && of.lease != lease && (!is_settled || is_known(node, epoch)) {
+                let counts_unseen = !is_settled && !self.unknown.contains(&node.id);
+                if is_theirs && of.lease != lease && (counts_unseen || is_known(node, epoch)) {
                     *units
                         .entry(of.lease)
                         .or_default()

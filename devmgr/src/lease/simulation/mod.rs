@@ -47,6 +47,8 @@ pub(super) struct World {
     /// Grants that nodes have acknowledged at some time.
     pub(super) acknowledged: BTreeSet<(NodeId, Epoch)>,
     pub(super) users: BTreeMap<LeaseId, UserName>,
+    /// Nodes that the manager did not know when it was started, because they had been removed before.
+    pub(super) unknown: BTreeSet<NodeId>,
     /// Where the manager crashes in the next step, if it does.
     pub(super) crash: Option<Crash>,
 }
@@ -93,6 +95,7 @@ impl World {
             waiting: BTreeSet::new(),
             acknowledged: BTreeSet::new(),
             users: BTreeMap::new(),
+            unknown: BTreeSet::new(),
             crash: None,
         };
         for at in 0..world.nodes.len() {
@@ -238,11 +241,15 @@ impl World {
         for node in &mut self.nodes {
             node.break_link();
         }
+        let ids = self.nodes.iter().map(|node| node.id);
+        let is_unknown = |id: &NodeId| !self.manager.nodes.contains_key(id);
+        self.unknown = ids.filter(is_unknown).collect();
         // A client learns of a decision that the crash kept from it when it renews the lease. Until then
         // the nodes refuse its sessions.
         for (lease, told) in &mut self.told {
             match (lease_of(&self.manager, *lease), &mut *told) {
                 (Some(now), ClientView::Holds(granted)) => {
+                    self.held.insert(now.granted.epoch);
                     (granted.units, granted.lost) = (now.granted.units, now.granted.lost);
                 }
                 _ => *told = ClientView::Over,
