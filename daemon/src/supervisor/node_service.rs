@@ -57,8 +57,8 @@ const MAX_STREAMS: u32 = 16;
 const MAX_MESSAGE: usize = 64 << 10;
 
 /// Why a session's commands are not executed again if its worker dies.
-const NOT_REEXECUTED: &str = "it shares a process or a device in exclusive mode with others, or the node keeps no session \
-    whose connections break";
+const NOT_REEXECUTED: &str = "the node lets sessions share its process, it may use devices in exclusive mode only, or the \
+    node keeps no session whose connections break";
 /// Why a session is not opened again.
 const NOT_OPENED_AGAIN: &str = "the session cannot be executed again on this node: ";
 

@@ -88,11 +88,19 @@ struct Resume {
     /// The latest generation of which a connection broke. Generation 0 is not looked at.
     broken: AtomicU64,
     resumed: AtomicU64,
-    /// Whether the bulk transfers have begun anew with the worker in the place of the last one that asked to stand.
+    /// Whether the bulk transfers have begun anew with a worker in the place of another, which has not asked to stand since.
     is_anew: AtomicBool,
     /// The incarnation of that worker.
     anew_with: AtomicU64,
     acknowledging: Mutex<Acknowledging>,
+}
+
+impl Resume {
+    /// Whether the transfers have begun anew with the worker of this incarnation.
+    fn is_anew_with(&self, incarnation: u64) -> bool {
+        let is_anew = self.is_anew.load(Ordering::Acquire);
+        is_anew && self.anew_with.load(Ordering::Acquire) == incarnation
+    }
 }
 
 /// Why and since when a session has no connection.
@@ -517,12 +525,9 @@ impl Core {
     /// The generation of bulk lanes if the worker of this incarnation wants the record. Lanes to a worker with which the
     /// transfers have begun anew stay. Each worker that takes the place of one that has died gets lanes of its own.
     pub(super) fn worker_generation_if_anew(&self, incarnation: u64) -> u64 {
-        let is_known = |resume: &Resume| {
-            resume.is_anew.load(Ordering::Acquire)
-                && resume.anew_with.load(Ordering::Acquire) == incarnation
-        };
+        let resume = self.resume.as_ref();
         let now = self.bulk.worker_generation();
-        match self.resume.as_ref().is_some_and(is_known) {
+        match resume.is_some_and(|resume| resume.is_anew_with(incarnation)) {
             true => now,
             false => now + 1,
         }

@@ -128,7 +128,9 @@ fn run(core: &Arc<Core>) {
                     core.bulk.prepare(&owner);
                 }
             });
-            (idle, tick) = (Duration::ZERO, Duration::ZERO);
+            if !core.outbox.flusher_sleeps() {
+                (idle, tick) = (Duration::ZERO, Duration::ZERO);
+            }
         }
     }
 }
@@ -139,8 +141,8 @@ fn next_tick(idle: Duration) -> Duration {
 }
 
 // Sleeps until woken. If bulk lanes are expected, sleeps for [`QUIET`] at most, and then calls `prepare`, which opens them
-// if the session is still quiet. The caller looks at everything again before the next sleep: a wake may have ended this
-// one, and need not be about the queue.
+// if the queue is still empty. A wake may have ended this sleep, and need not be about the queue, so the caller looks at
+// everything again before the next one.
 fn rest(expects_lanes: bool, prepare: impl FnOnce()) {
     if expects_lanes {
         std::thread::park_timeout(QUIET);
@@ -167,7 +169,8 @@ mod tests {
         assert!(ticks <= 30, "{ticks} ticks until it sleeps");
     }
 
-    // A session that is resumed wakes the flusher, which writes what the worker does not have. No command may follow.
+    // A session that is resumed wakes the flusher, which writes what the worker does not have. The program may send
+    // nothing afterwards.
     #[test]
     fn a_wake_while_lanes_are_expected_is_not_lost() {
         let (rested, has_rested) = std::sync::mpsc::channel();

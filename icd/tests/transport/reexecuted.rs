@@ -420,6 +420,30 @@ fn send_checkpoint(lane: &mut TcpStream, bytes: &[u8], from: usize, to: usize) {
 /// How often the client dials a lane that the node closes without an answer.
 const ATTEMPTS: usize = 5;
 
+#[test]
+fn lanes_stay_if_connections_break_before_the_next_worker_is_whole() {
+    let mut bulk = Bulk::new(Faults {
+        bulk_connections: 1,
+        ..survives()
+    });
+    let bytes = Arc::new(pattern(5));
+    bulk.upload(&bytes, Region::linear(0, 5).unwrap());
+    let _dead = bulk.fake.lane();
+    bulk.worker = next_worker(&bulk.fake, bulk.worker, 2);
+    let mut lane = bulk.fake.lane();
+    assert_eq!(bulk.fake.claimed(0), 0);
+    say(&mut lane, bulk::Kind::Credit, 5);
+    assert_eq!(header_of(&mut lane).kind, bulk::Kind::Data);
+    let mut got = [0; 5];
+    lane.read_exact(&mut got).unwrap();
+    assert_eq!(got, bytes[..]);
+    bulk.fake.received(0, (HEADER + got.len()) as u64);
+    bulk.worker = next_worker(&bulk.fake, bulk.worker, 2);
+    let _again = bulk.fake.lane();
+    assert_eq!(bulk.fake.claimed(0), HEADER as u64);
+    assert!(bulk.session.is_lost().is_none());
+}
+
 /// Whether any thread of the process opens bulk connections.
 fn opens_lanes() -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();

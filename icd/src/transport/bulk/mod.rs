@@ -380,8 +380,8 @@ impl Bulk {
         }
     }
 
-    // Notes that the lanes are being opened. Returns their generation, unless that was noted before. Another worker may
-    // take the place of the present one as soon as the lock is free, and its lanes are opened for themselves.
+    // Notes that the lanes are being opened. Returns their generation; `None` if they are being opened already. Another
+    // worker may take the place of the present one as soon as the lock is free. Its lanes are opened separately.
     fn note_opened(&self, state: &mut BulkState) -> Option<u64> {
         let was_opened = std::mem::replace(&mut state.opened, true);
         (!was_opened).then(|| self.worker_generation())
@@ -552,14 +552,18 @@ impl Bulk {
         let mut state = self.state.lock();
         self.end_lanes(&mut state);
         state.table.begin_anew();
+        state.opened = false;
         self.unsent
             .store(state.table.ready() > 0, Ordering::Release);
         state.table.awaits_bytes()
     }
 
-    // Ends the lanes to a worker that has ended, and waits until they have left the application's memory.
+    // Ends the lanes to a worker that has ended, and waits until they have left the application's memory. While this lets
+    // go of the lock, nobody opens lanes to the next worker: they would carry on with the transfers of this one. The caller
+    // says when lanes may open.
     fn end_lanes(&self, state: &mut MutexGuard<'_, BulkState>) {
         self.worker_generation.fetch_add(1, Ordering::AcqRel);
+        state.opened = true;
         for lane in state.lanes.drain(..) {
             lane.retire();
         }
@@ -570,7 +574,6 @@ impl Bulk {
         // The lanes have left the connection, so they leave the memory too.
         self.wait_while_touched(state);
         self.expect_end(false);
-        state.opened = false;
     }
 
     /// As [`Bulk::begin_anew`], if that worker gets all commands again.
@@ -583,6 +586,7 @@ impl Bulk {
         // The lanes of the worker before have ended with it.
         self.shared_lane_ended.store(false, Ordering::Release);
         state.table.begin_again(sent);
+        state.opened = false;
         self.unsent
             .store(state.table.ready() > 0, Ordering::Release);
     }

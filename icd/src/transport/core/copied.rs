@@ -152,5 +152,7 @@ impl Core {
                 "the program's commands wait for no checkpoint any more"
             ),
         }
+        // It may have looked before, and then sleeps until somebody wakes it.
+        self.flusher.wake();
     }
 }

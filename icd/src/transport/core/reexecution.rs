@@ -447,7 +447,12 @@ impl Core {
         // The outbox is closed, so after the last writer nobody writes before it is opened again.
         let writer = self.outbox.writer();
         _abandoned = self.abandon_checkpoint();
-        self.begin_transfers_again(again);
+        // The connection may have broken before this worker was whole. Its lanes stay, with what they have carried.
+        if !resume.is_anew_with(incarnation) {
+            self.begin_transfers_again(again);
+            resume.anew_with.store(incarnation, Ordering::Release);
+            resume.is_anew.store(true, Ordering::Release);
+        }
         self.replace_commands(resume, commands, generation)?;
         let mut away = resume.away.lock();
         // A connection of this generation may have broken already.

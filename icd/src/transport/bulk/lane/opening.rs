@@ -30,7 +30,9 @@ pub(in crate::transport::bulk) fn open_all(owner: &Arc<dyn Owner>, ahead: bool, 
             open_tcp(&opener, ahead, generation);
         }
     });
-    if let Err(error) = started {
+    if let Err(error) = started
+        && owner.bulk().worker_generation() == generation
+    {
         if ahead {
             tracing::debug!(%error, "cannot start a thread for bulk connections ahead of need");
             if owner.bulk().spare_lane(0, generation) {
