@@ -333,11 +333,7 @@ impl Bulk {
         let mut state = self.state.lock();
         let added = add(&mut state);
         state.needed |= added;
-        let opens = if added {
-            self.note_opened(&mut state)
-        } else {
-            None
-        };
+        let opens = self.note_opened(&mut state, added);
         // If opening fails, it fails the session, which locks the state again.
         drop(state);
         if let Some(generation) = opens {
@@ -368,23 +364,19 @@ impl Bulk {
             return;
         }
         let mut state = self.state.lock();
-        let is_closed = state.table.is_closed();
-        let opens = if is_closed {
-            None
-        } else {
-            self.note_opened(&mut state)
-        };
+        let is_open = !state.table.is_closed();
+        let opens = self.note_opened(&mut state, is_open);
         drop(state);
         if let Some(generation) = opens {
             lane::open_all(owner, true, generation);
         }
     }
 
-    // Notes that the lanes are being opened. Returns their generation; `None` if they are being opened already. Another
-    // worker may take the place of the present one as soon as the lock is free. Its lanes are opened separately.
-    fn note_opened(&self, state: &mut BulkState) -> Option<u64> {
-        let was_opened = std::mem::replace(&mut state.opened, true);
-        (!was_opened).then(|| self.worker_generation())
+    // If lanes are wanted, notes that they are being opened. Returns their generation; `None` if nothing is to be opened.
+    // Another worker may take the place of the present one as soon as the lock is free. Its lanes are opened separately.
+    fn note_opened(&self, state: &mut BulkState, wants_lanes: bool) -> Option<u64> {
+        let opens = wants_lanes && !std::mem::replace(&mut state.opened, true);
+        opens.then(|| self.worker_generation())
     }
 
     // Called when a lane of this generation could not be opened. Returns whether the session can continue without it,
@@ -631,11 +623,7 @@ impl Bulk {
     pub(super) fn open_if_needed(&self, owner: &Arc<dyn Owner>) {
         let mut state = self.state.lock();
         let has_transfers = state.table.has_transfers();
-        let opens = if has_transfers {
-            self.note_opened(&mut state)
-        } else {
-            None
-        };
+        let opens = self.note_opened(&mut state, has_transfers);
         drop(state);
         if let Some(generation) = opens {
             lane::open_all(owner, false, generation);
