@@ -126,6 +126,10 @@ const FAULTS: &[(&str, Fault)] = &[
         "kernel-divides-by-zero-uncaught",
         kernels::divide_kills_the_driver,
     ),
+    (
+        "kernel-divides-by-zero-executed-again",
+        kernels::divide_executed_again,
+    ),
     ("kernel-writes-out-of-bounds", kernels::outside),
     ("ctrl-c-in-enumeration", interrupt::in_enumeration),
     ("ctrl-c-in-build", interrupt::in_build),

@@ -144,7 +144,8 @@ pub(super) fn log_host_end(worker: &Worker, domain: &str, status: &std::io::Resu
                 worker = serial,
                 domain,
                 cause,
-                "a host crashed in a kernel or the driver, and its sessions end; other domains are not affected"
+                "a host crashed in a kernel or the driver; its sessions end, or their programs execute their commands again; \
+                 other domains are not affected"
             );
         }
     }

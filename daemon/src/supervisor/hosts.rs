@@ -154,6 +154,12 @@ impl Host {
         let _ = self.suspects.set(busy);
     }
 
+    /// Whether this session may have ended the process: it had commands or builds in progress, or no session had any.
+    pub(super) fn may_be_the_cause(&self, session: &Worker) -> bool {
+        let busy = self.suspects.get().map_or(&[][..], Vec::as_slice);
+        busy.is_empty() || busy.contains(&session.serial)
+    }
+
     /// Returns why this session of a crashed or killed host has ended, for its client.
     fn loss_reason(&self, status: ExitStatus, session: &Worker) -> String {
         if let Some(reason) = self.condemned.get() {
@@ -169,7 +175,8 @@ impl Host {
         )
     }
 
-    /// Kills the host because `cause` does not end, after its neighbours' clients were told so.
+    /// Kills the host because `cause` does not end, after its neighbours' clients were told so. Neighbours are not told
+    /// whose commands are executed again.
     fn condemn(self: &Arc<Host>, cause: &Worker) {
         let domain = self.domain.name();
         let reason = format!(
@@ -186,7 +193,8 @@ impl Host {
             self.retire();
             sessions.clone()
         };
-        let neighbours = sessions.iter().filter(|of| of.serial != cause.serial);
+        let neighbours = sessions.iter();
+        let neighbours = neighbours.filter(|of| of.serial != cause.serial && !of.reexecutes());
         let mut told = 0;
         for neighbour in neighbours {
             neighbour.end_because(&reason);
@@ -338,10 +346,13 @@ mod tests {
     async fn a_session_is_told_of_a_kill_or_is_not_added() {
         let host = Host::new(session(1), domain_of("ann"));
         let (cause, neighbour) = (session(2), session(3));
-        assert!(host.add(&cause) && host.add(&neighbour));
+        let reexecuted = session(5);
+        reexecuted.reexecutes_from(0);
+        assert!(host.add(&cause) && host.add(&neighbour) && host.add(&reexecuted));
         host.condemn(&cause);
         assert_eq!(neighbour.was_asked(), Asked::ToEnd);
-        assert!(!host.add(&session(4)) && host.sessions() == 2);
+        assert_eq!(reexecuted.was_asked(), Asked::Nothing);
+        assert!(!host.add(&session(4)) && host.sessions() == 3);
         // The signal is the daemon's own.
         let reason = host.loss_reason(ExitStatus::from_raw(9), &cause);
         assert_eq!(Some(reason.as_str()), neighbour.end_reason());

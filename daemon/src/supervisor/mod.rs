@@ -283,6 +283,7 @@ impl Node {
             !strangers,
             sys::group_members,
         )?;
+        let domains = Arc::new(domains);
         let processes = Processes::new(settings.logging.clone(), worker_envs);
         let announcer = announcer::announcer(&settings, &addresses, identity, processes.clone());
         let workers = Workers::new(
@@ -292,7 +293,7 @@ impl Node {
             Builds::start(&settings.build_cache, users),
             processes.clone(),
             settings.security.tls.is_some(),
-            settings.sharing.host_idle,
+            (Arc::clone(&domains), settings.sharing.host_idle),
         );
         let (links, cluster_links) = new_links(&settings, identity, &processes, &workers);
         let managed = new_managed(&settings, identity, &workers, cluster_links)?;
@@ -315,7 +316,7 @@ impl Node {
                 speeds: KnownSpeeds::default(),
             }),
             settings,
-            domains: Arc::new(domains),
+            domains,
             workers,
             links,
             managed,
@@ -469,7 +470,7 @@ async fn announce(
     (watched_at, announcer, processes): (Option<SocketAddr>, Option<NodeAnnouncer>, Processes),
 ) -> Result<(), CannotStart> {
     let known = readiness.current_inventory().await;
-    workers.take_back_parked(known.inventory.generation);
+    workers.take_back_parked(Arc::clone(&known));
     let settings = &description.settings;
     // Without a device manager, the shares have no effect.
     if managed.is_some()

@@ -57,8 +57,8 @@ const MAX_STREAMS: u32 = 16;
 const MAX_MESSAGE: usize = 64 << 10;
 
 /// Why a session's commands are not executed again if its worker dies.
-const NOT_REEXECUTED: &str = "the node lets sessions share its process, it may use devices in exclusive mode only, or the \
-    node keeps no session whose connections break";
+const NOT_REEXECUTED: &str = "it may use devices in exclusive mode only, or the node keeps no session whose connections \
+    break";
 /// Why a session is not opened again.
 const NOT_OPENED_AGAIN: &str = "the session cannot be executed again on this node: ";
 
@@ -461,8 +461,7 @@ impl NodeService {
         };
         let (place, leased) = lease.unzip();
         let away = self.granted(request, place.as_ref());
-        // Only the worker of one session can be parked, moved and replaced.
-        let may_change_process = domain.is_none() && claim.is_none() && !away.resume.is_zero();
+        let may_change_process = claim.is_none() && !away.resume.is_zero();
         let asked = asked_ms(request.restart_ms);
         let (restart, moves) = match (may_change_process, &place) {
             (true, None) => (self.workers.grants_restart(asked), Duration::ZERO),
@@ -487,6 +486,7 @@ impl NodeService {
             place,
             leased,
             domain,
+            isolated: request.isolated,
             claim,
             begun: None,
         })

@@ -454,7 +454,12 @@ impl Worker {
         self.resumed.load(Ordering::Relaxed).into()
     }
 
-    /// Returns why the session has ended, as far as the supervisor or the worker has said so.
+    /// Whether the supervisor or the worker has said why the session ends.
+    pub(super) fn has_reason_to_end(&self) -> bool {
+        self.close_reason.get().or(self.said.get()).is_some()
+    }
+
+    /// Returns why the session has ended, as far as the supervisor or the worker has said so, or its host's end says it.
     pub(super) fn end_reason(&self) -> Option<&str> {
         let reasons = [&self.close_reason, &self.loss, &self.said];
         reasons

@@ -32,7 +32,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Notify;
 
 use super::builds::Builds;
-use super::domains::Domain;
+use super::domains::{Domain, Domains};
 use super::ended::EndedSessions;
 use super::endings::{ENDINGS, ending, log_end, log_host_end};
 use super::exclusive::Claim;
@@ -53,6 +53,7 @@ use moving::Moving;
 pub(super) use moving::{Arrived, ContentsFiles, Departing, Progress};
 use parking::Parked;
 pub(super) use reexecution::Checkpoint;
+use reexecution::Fate;
 pub(super) use reopening::Reopened;
 
 /// Pause before a spare worker that ended by itself is replaced. The driver would probably make the next
@@ -81,6 +82,8 @@ struct Shared {
     processes: Processes,
     /// Whether sessions' connections use TLS, with a certificate per session.
     secured: bool,
+    /// Which sessions may have one host process.
+    domains: Arc<Domains>,
     /// Time for which a host without sessions is kept.
     host_idle: Duration,
     holdings: Holdings,
@@ -138,6 +141,8 @@ struct Served {
     owner: Owner,
     /// The client's process, as its library describes it.
     client: ClientProcess,
+    /// Whether the client asks for a process of its own.
+    isolated: bool,
     /// The session's claim, if it may use exclusive devices only.
     claim: Option<Claim>,
     /// How long the client waits for a daemon that is started anew. 0: the session is never parked.
@@ -188,7 +193,9 @@ impl WorkersState {
         let user = build_cache::Owner::of(opening.owner.user.as_deref());
         let domain = opening.domain.as_ref();
         let host = domain.and_then(|domain| self.host_of(&worker, domain));
-        worker.checkpoints(checkpoint_bytes);
+        if opening.checkpoint.is_some() {
+            worker.reexecutes_from(checkpoint_bytes);
+        }
         worker.serve(id, user, connect_limit, opening.away.longest());
         self.opened += 1;
         let served = Served {
@@ -203,6 +210,7 @@ impl WorkersState {
             entry: admitted.entry,
             owner: opening.owner,
             client: opening.client,
+            isolated: opening.isolated,
             claim: opening.claim,
             restart: opening.restart,
             moves: opening.moves,
@@ -307,6 +315,8 @@ pub(super) struct Opening {
     pub(super) leased: Option<Vec<Leased>>,
     /// Sessions of one domain may have one host process; without a domain, the session has a worker of its own.
     pub(super) domain: Option<Domain>,
+    /// Whether the client asks for a worker of its own.
+    pub(super) isolated: bool,
     /// Set if the session may use exclusive devices only.
     pub(super) claim: Option<Claim>,
     /// Present if the client executes its commands again when the worker dies.
@@ -386,7 +396,7 @@ impl Workers {
         builds: Option<Builds>,
         processes: Processes,
         secured: bool,
-        host_idle: Duration,
+        (domains, host_idle): (Arc<Domains>, Duration),
     ) -> Workers {
         Workers(Arc::new(Shared {
             sessions,
@@ -395,6 +405,7 @@ impl Workers {
             builds,
             processes,
             secured,
+            domains,
             host_idle,
             holdings: Holdings::new(sessions.holders),
             started: Instant::now(),
@@ -700,7 +711,7 @@ impl Workers {
 
     /// Removes a worker that has ended from all tables.
     fn reap(&self, worker: &Worker, status: std::io::Result<ExitStatus>) {
-        let (ended, was_spare, host) = {
+        let (fate, was_spare, host) = {
             let mut state = self.0.state.lock();
             state.alive.remove(&worker.serial);
             let spares = state.spares.len();
@@ -716,35 +727,15 @@ impl Workers {
             if let Some(host) = &host {
                 host.suspect(state.busy());
             }
-            let now = Instant::now();
-            let ended = state.end_session(worker, &status, now);
-            match ended {
-                Some((id, served)) if served.is_replaced(&status, now) => {
-                    match self.replace(&mut state, id, served, &status) {
-                        Ok(()) => return self.0.reaped.notify_waiters(),
-                        Err(not_replaced) => {
-                            let (served, reason) = *not_replaced;
-                            state.remember_end(id, &served, reason);
-                            (Some((id, served)), was_spare, host)
-                        }
-                    }
-                }
-                ended => (ended, was_spare, host),
-            }
+            let fate = self.end_or_replace(&mut state, worker, &status, None);
+            (fate, was_spare, host)
         };
-        self.write_parked();
-        let session = ended.as_ref().map(|(id, _)| *id);
         match host {
             Some(host) => {
                 log_host_end(worker, &host.domain.name(), &status);
                 host.has_exited(&status);
             }
-            None => self.note_end(worker, ended, status, None),
-        }
-        // The lease may have ended while the worker was parking the session.
-        let place = session.and_then(|id| self.0.state.lock().moving.place_of(id));
-        if let Some(place) = place {
-            place.tell();
+            None => self.note_end(worker, fate, status, None),
         }
         if was_spare {
             self.replenish_after(SPARE_BACKOFF);
@@ -752,20 +743,30 @@ impl Workers {
         self.0.reaped.notify_waiters();
     }
 
-    /// Counts and logs the end of a worker, and of its session if it had one. `served` is dropped here, when the
-    /// table is unlocked: dropping its place in a lease may lead back here to end other sessions.
+    /// Counts and logs the end of a worker, and of its session if it had one. Writes a session that was parked. A session
+    /// that has ended is dropped here, when the table is unlocked: dropping its place in a lease may lead back here to end
+    /// other sessions.
     fn note_end(
         &self,
         worker: &Worker,
-        served: Option<(SessionId, Served)>,
+        fate: Fate,
         status: std::io::Result<ExitStatus>,
         domain: Option<&Domain>,
     ) {
-        if let Some((_, served)) = &served {
-            let label = ending(worker, served.entry.ending(), &status);
-            self.0.ended.count(label);
-        }
-        let session = served.as_ref().map(|(id, served)| (*id, &served.owner));
+        let (id, served) = match fate {
+            Fate::GoesOn => return,
+            Fate::NoSession => return log_end(worker, None, status, None),
+            Fate::Ended(ended) => *ended,
+        };
+        self.write_parked();
+        let label = ending(worker, served.entry.ending(), &status);
+        self.0.ended.count(label);
+        let session = Some((id, &served.owner));
         log_end(worker, session, status, domain.map(Domain::name));
+        // The lease may have ended while the worker was parking the session.
+        let place = self.0.state.lock().moving.place_of(id);
+        if let Some(place) = place {
+            place.tell();
+        }
     }
 }

@@ -53,7 +53,8 @@ pub struct Resuming {
     pub is_direct: bool,
     pub commands: TcpStream,
     pub heartbeat: TcpStream,
-    next: u64,
+    /// Number of the next command.
+    pub next: u64,
     /// The frames of the batches that may have to be sent again, with the numbers of their last commands.
     kept: Vec<(u64, Vec<u8>)>,
     /// Number of the last event batch that was handled.
@@ -111,7 +112,7 @@ impl Resuming {
         opened
     }
 
-    fn open_asking(
+    pub fn open_asking(
         daemon: &Daemon,
         request: OpenSessionRequest,
         is_direct: bool,

@@ -25,6 +25,7 @@ mod held_commands;
 mod host_attacks;
 mod host_drivers;
 mod hosts;
+mod hosts_survive;
 mod launch;
 mod links;
 mod links_again;

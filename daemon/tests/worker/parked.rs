@@ -16,13 +16,13 @@ use crate::common::parking::{come_back, contents, hear_parking, park, read, reco
 use crate::common::resuming::Resuming;
 use crate::common::{Daemon, LIMIT, eventually};
 
-const FAKE: &str = "devices = 1";
-const LONG: (u32, u32) = (60_000, 600_000);
-const LOOPBACK: &str = "127.0.0.1:0";
-const CONTENTS: &[u8; 64] = &[7; 64];
+pub(super) const FAKE: &str = "devices = 1";
+pub(super) const LONG: (u32, u32) = (60_000, 600_000);
+pub(super) const LOOPBACK: &str = "127.0.0.1:0";
+pub(super) const CONTENTS: &[u8; 64] = &[7; 64];
 
 /// A directory for parked sessions, and daemons that use it one after the other.
-struct Node {
+pub(super) struct Node {
     folder: tempfile::TempDir,
 }
 
@@ -36,7 +36,7 @@ impl Node {
     }
 
     /// With more keys of `[survival]`.
-    fn holding(more: &str) -> Node {
+    pub(super) fn holding(more: &str) -> Node {
         let folder = tempfile::tempdir().unwrap();
         let parked = folder.path().join("parked");
         let text = format!("[survival]\ndirectory = {parked:?}\n{more}\n");
@@ -49,7 +49,7 @@ impl Node {
         file.into_os_string().into_string().unwrap()
     }
 
-    fn daemon(&self, listen: &str, fake: &str, drain_limit: &str) -> Daemon {
+    pub(super) fn daemon(&self, listen: &str, fake: &str, drain_limit: &str) -> Daemon {
         Daemon::fake_at(listen, fake, &arguments(&self.settings(), drain_limit))
     }
 
@@ -73,7 +73,7 @@ impl Node {
         files
     }
 
-    fn kinds(&self) -> Vec<String> {
+    pub(super) fn kinds(&self) -> Vec<String> {
         self.files().into_iter().map(|(kind, _)| kind).collect()
     }
 
@@ -111,7 +111,7 @@ impl Node {
 }
 
 /// The commands that create the objects. Without `contents`, as a record has them.
-fn record(contents: &'static [u8]) -> Vec<Kind> {
+pub(super) fn record(contents: &'static [u8]) -> Vec<Kind> {
     record_on(0, contents)
 }
 

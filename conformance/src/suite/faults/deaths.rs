@@ -91,10 +91,6 @@ pub(super) fn daemon_restarted_in_a_transfer(stage: &Stage) -> Result<Verdict, W
 fn restarted(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, Wrong> {
     let driver = Driver::Fake("devices = 1");
     let mut node = Node::start_with(stage, driver, "[survival]\ndirectory = \"parked\"\n")?;
-    if node.has_hosts() {
-        let reason = "sessions that share a process are never parked";
-        return Err(Wrong::Skipped(reason.to_owned()));
-    }
     let mut program = Running::program(stage, mode, &node.way().grpc(grpc).resuming())?;
     program.until(marker)?;
     let workers = node.workers();

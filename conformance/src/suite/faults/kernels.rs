@@ -12,6 +12,9 @@ use crate::process::Exit;
 /// The death of a worker by a signal is detected at once.
 const SOON: Duration = Duration::from_secs(5);
 
+/// Time for another process to begin, and to die as the one before.
+const EXECUTED_AGAIN: Duration = Duration::from_secs(15);
+
 /// PoCL and other drivers catch the signal of a division by zero and continue; some drivers die of it.
 pub(super) fn divide(stage: &Stage) -> Result<Verdict, Wrong> {
     faulty(stage, Driver::Native, "divide", |ended| {
@@ -29,6 +32,29 @@ pub(super) fn divide_kills_the_driver(stage: &Stage) -> Result<Verdict, Wrong> {
 
 pub(super) fn outside(stage: &Stage) -> Result<Verdict, Wrong> {
     faulty(stage, Driver::Native, "outside", Ended::lost)
+}
+
+/// A kernel that kills its process twice costs its own program the session, which is told the kernel's name. Programs beside
+/// it go on whose commands are executed again, also in the same host.
+pub(super) fn divide_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut node = Node::start(stage, Driver::Fake("kernel.divide.crash = \"divide\""))?;
+    let beside = [
+        Bystander::reexecuting(stage, &node)?,
+        Bystander::reexecuting(stage, &node)?,
+    ];
+    let mut program = Running::program(stage, "divide", &node.way().reexecuting())?;
+    program.until("ready")?;
+    let begin = Instant::now();
+    program.go_on()?;
+    let end = program.end(PATIENCE)?;
+    let took = begin.elapsed();
+    let saw = end.lost()?;
+    end.assert_told("the kernel `divide`")?;
+    node.assert_alive()?;
+    for program in beside {
+        program.finish()?;
+    }
+    in_time(saw, took, EXECUTED_AGAIN)
 }
 
 fn faulty(

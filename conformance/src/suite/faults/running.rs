@@ -280,7 +280,16 @@ pub(super) struct Bystander(Running);
 impl Bystander {
     /// Starts the program and waits for its first result.
     pub(super) fn start(stage: &Stage, node: &Node) -> Result<Self, Wrong> {
-        let mut program = Running::program(stage, "steady", &node.way())?;
+        Self::on(stage, &node.way())
+    }
+
+    /// As [`Self::start`]; the program's commands are executed again if the node's process dies.
+    pub(super) fn reexecuting(stage: &Stage, node: &Node) -> Result<Self, Wrong> {
+        Self::on(stage, &node.way().reexecuting())
+    }
+
+    fn on(stage: &Stage, way: &Way<'_>) -> Result<Self, Wrong> {
+        let mut program = Running::program(stage, "steady", way)?;
         program.until("round 0")?;
         Ok(Self(program))
     }

@@ -138,6 +138,8 @@ pub(super) struct Way<'n> {
     resume: Option<&'static str>,
     /// How long the node keeps a silent session. `None` is the default of the library.
     keep: Option<&'static str>,
+    /// Whether the program's commands are executed again if the node's process dies.
+    reexecutes: bool,
     /// The host on which the program runs; `None` for this machine itself.
     pub(super) host: Option<&'n Host>,
 }
@@ -151,6 +153,7 @@ impl<'n> Way<'n> {
             grpc: false,
             resume: Some("0s"),
             keep: None,
+            reexecutes: false,
             host: None,
         }
     }
@@ -198,6 +201,12 @@ impl<'n> Way<'n> {
         self
     }
 
+    /// Lets the program's commands be executed again if the node's process dies.
+    pub(super) fn reexecuting(mut self) -> Self {
+        self.reexecutes = true;
+        self.resuming()
+    }
+
     /// Asks the node to keep a silent session for this time.
     pub(super) fn keeping(mut self, keep: &'static str) -> Self {
         self.keep = Some(keep);
@@ -210,6 +219,9 @@ impl<'n> Way<'n> {
             Some(time) => command.env("CAUSEWAY_RESUME", time),
             None => command.env_remove("CAUSEWAY_RESUME"),
         };
+        if self.reexecutes {
+            command.env("CAUSEWAY_REEXECUTE", "1");
+        }
     }
 
     /// Runs the program on another host.

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::SealFlags;
@@ -26,6 +26,8 @@ pub(in super::super) struct KeptCheckpoint {
 /// The last checkpoint of the worker's session.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointOfWorker {
+    /// Whether the session's commands are executed again if its worker dies.
+    reexecutes: AtomicBool,
     /// Most bytes; 0: the session has no checkpoints.
     most: AtomicU64,
     last: Mutex<Option<KeptCheckpoint>>,
@@ -44,9 +46,16 @@ fn adopt(file: &WorkerFile, most: u64) -> Option<Contents> {
 }
 
 impl Worker {
-    /// Sets how many bytes a checkpoint of the session may have.
-    pub(in super::super) fn checkpoints(&self, most: u64) {
+    /// Notes that the session's commands are executed again if the worker dies, and how many bytes a checkpoint of it may
+    /// have.
+    pub(in super::super) fn reexecutes_from(&self, most: u64) {
+        self.checkpoint.reexecutes.store(true, Ordering::Relaxed);
         self.checkpoint.most.store(most, Ordering::Relaxed);
+    }
+
+    /// Whether the session's commands are executed again if the worker dies.
+    pub(in super::super) fn reexecutes(&self) -> bool {
+        self.checkpoint.reexecutes.load(Ordering::Relaxed)
     }
 
     /// Keeps a checkpoint in the place of the one before.

@@ -96,6 +96,10 @@ impl Worker {
         self.tell_gone();
         if let Some(reason) = self.loss_reason(body, status) {
             let _ = self.loss.set(reason.clone());
+            if self.reexecutes() {
+                // Another worker may take the place of this one. Otherwise the client asks for the reason.
+                return;
+            }
             // Not here, because the session has ended.
             let secret = self.secret.clone();
             tokio::spawn(async move { client.tell(&reason, secret.as_ref()).await });

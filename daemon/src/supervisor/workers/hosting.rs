@@ -7,7 +7,7 @@
 
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::super::domains::Domain;
 use super::super::exclusive::Claim;
@@ -197,18 +197,17 @@ impl Workers {
         Ok(host)
     }
 
-    /// Removes a session that has ended from its host and from the table. Ends a host that stays without
-    /// sessions.
+    /// Removes a session that has ended from its host and from the table, or gives it another worker. Ends a host that
+    /// stays without sessions.
     fn reap_hosted(&self, host: &Arc<Host>, worker: &Worker, status: std::io::Result<ExitStatus>) {
         let idle = host.remove(worker);
-        let (ended, is_draining) = {
+        let domain = (!host.may_be_the_cause(worker)).then_some(&host.domain);
+        let (fate, is_draining) = {
             let mut state = self.0.state.lock();
-            (
-                state.end_session(worker, &status, Instant::now()),
-                state.draining,
-            )
+            let fate = self.end_or_replace(&mut state, worker, &status, domain);
+            (fate, state.draining)
         };
-        self.note_end(worker, ended, status, Some(&host.domain));
+        self.note_end(worker, fate, status, Some(&host.domain));
         if let Some(number) = idle {
             let (host, pause, workers) = (Arc::clone(host), self.0.host_idle, self.clone());
             tokio::spawn(async move {

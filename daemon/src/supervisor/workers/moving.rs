@@ -594,17 +594,14 @@ impl Served {
 
 /// Returns why a session never moves, or not now.
 fn why_never(served: &Served) -> Option<&'static str> {
-    match (served.moves.is_zero(), served.host) {
-        (true, Some(_)) => Some("a session shares its process with others ([sharing] together)"),
-        (true, None) => Some(
+    if served.moves.is_zero() {
+        return Some(
             "a session's library is of an older version, does not resume, or waits for no restart (`restart` in \
              servers.toml), or its device is in exclusive mode",
-        ),
-        (false, _) if served.worker.is_parking() => {
-            Some("an earlier attempt to park a session has not ended")
-        }
-        (false, _) => None,
+        );
     }
+    let is_parking = served.worker.is_parking();
+    is_parking.then_some("an earlier attempt to park a session has not ended")
 }
 
 /// Makes the files for contents of sessions, without names. May wait for a disk.

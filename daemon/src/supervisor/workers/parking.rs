@@ -1,8 +1,8 @@
 //! Parks the sessions when the daemon ends, and takes back those that a daemon before has parked. A session that is lost
 //! with its daemon leaves the reason to the next one, because its client may be away.
 //!
-//! Only a session with a process of its own is parked, whose client waits for the daemon, outside of a lease and not on
-//! a device in exclusive mode. Invariant: a session that is parked is in the table of parked ones from the end of its
+//! Only a session is parked whose client waits for the daemon, outside of a lease and not on a device in exclusive mode. One
+//! that may share a process with others does so again in the next daemon. Invariant: a session that is parked is in the table of parked ones from the end of its
 //! worker on, so its client is never told that nobody knows it. Files are made, written and removed on threads that may wait
 //! for a disk, and not under the table's lock. Only the file of a client that comes back is opened under it.
 #![forbid(unsafe_code)]
@@ -16,9 +16,11 @@ use causeway_proto::preamble::{Introduction, Verdict};
 use causeway_proto::version::WireVersion;
 
 use super::super::contents::{Contents, later};
+use super::super::domains::Asked;
 use super::super::ended::SessionEnd;
+use super::super::inventory::Known;
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
-use super::super::worker::{Asked, KeptCheckpoint};
+use super::super::worker::{Asked as WorkerAsked, KeptCheckpoint};
 use super::{
     Checkpoint, ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState,
 };
@@ -32,8 +34,8 @@ const SEEN_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct Parked {
     /// `None` without a directory.
     pub(super) files: Option<ParkedSessions>,
-    /// The generation of the node's inventory, once that is known.
-    generation: Option<u64>,
+    /// The node's devices, once they are known.
+    devices: Option<Arc<Known>>,
     sessions: HashMap<SessionId, Ticket>,
     /// What sessions are assigned that this daemon parks.
     template: Option<Assignment>,
@@ -77,7 +79,7 @@ impl Parked {
         // away too, but not for so long.
         let may_be_over = |since: Instant| since.elapsed() + SEEN_WITHIN >= served.away.resume;
         let is_late = || worker.is_parking() && worker.away_since().is_some_and(may_be_over);
-        let is_ended = worker.was_asked() != Asked::Nothing || is_late();
+        let is_ended = worker.was_asked() != WorkerAsked::Nothing || is_late();
         if restores.is_none() && (!is_ended || served.restart.is_zero()) {
             return None;
         }
@@ -90,11 +92,17 @@ impl Parked {
         assignment.restores = restores;
         assignment.reexecutes = served.checkpoint.is_some();
         let client = served.client.whole();
-        let (generation, holder) = (self.generation?, &served.holder);
+        let (generation, holder) = (self.generation()?, &served.holder);
         let waits = served.restart.max(served.moves);
         let mut ticket = Ticket::new(&assignment, generation, client, holder, waits);
         ticket.lost = restores.is_none().then(|| reason.to_owned());
+        ticket.isolated = served.isolated;
         Some(ticket)
+    }
+
+    /// The generation of the node's inventory, once that is known.
+    fn generation(&self) -> Option<u64> {
+        Some(self.devices.as_ref()?.inventory.generation)
     }
 
     /// Sets what sessions are assigned that this daemon parks.
@@ -116,7 +124,7 @@ impl Parked {
 
     /// Whether the session that a connection names waits until the node's devices are known.
     pub(super) fn waits(&self, preamble: &Introduction) -> bool {
-        self.generation.is_none() && self.find(preamble).is_some()
+        self.devices.is_none() && self.find(preamble).is_some()
     }
 
     /// Finds the session that a connection names.
@@ -159,8 +167,8 @@ impl Workers {
     }
 
     /// Lets the clients of parked sessions come back, because the node's devices are known.
-    pub(in super::super) fn take_back_parked(&self, generation: u64) {
-        self.0.state.lock().parked.generation = Some(generation);
+    pub(in super::super) fn take_back_parked(&self, devices: Arc<Known>) {
+        self.0.state.lock().parked.devices = Some(devices);
         self.0.reaped.notify_waiters();
     }
 
@@ -264,7 +272,7 @@ impl Workers {
     ) -> Result<Arc<Worker>, Verdict> {
         let id = state.parked.find(preamble).ok_or(Verdict::UnknownSession)?;
         // The client tries again: this daemon ends, or does not know its devices yet.
-        let (false, Some(generation)) = (state.draining, state.parked.generation) else {
+        let (false, Some(generation)) = (state.draining, state.parked.generation()) else {
             return Err(Verdict::Parked);
         };
         let Some(ticket) = state.parked.sessions.remove(&id) else {
@@ -336,19 +344,28 @@ impl Workers {
             false => (waits, Duration::ZERO),
         };
         let client = ticket.client.clone().unwrap_or_default();
+        let owner = match &place {
+            Some(place) => place.owner().clone(),
+            None => parked.owner,
+        };
+        let asked = Asked {
+            user: owner.user.as_deref(),
+            leased: place.as_ref().map(Place::devices),
+            isolated: ticket.isolated,
+        };
+        let devices = state.parked.devices.as_ref();
+        let domain = devices.and_then(|devices| self.0.domains.of(&asked, &devices.inventory));
         let mut opening = Opening {
             holder: ticket.holder(),
-            owner: match &place {
-                Some(place) => place.owner().clone(),
-                None => parked.owner,
-            },
+            owner,
             client: ClientProcess::of(&client),
             away: self.away_of_parked(parked.away, place.as_ref()),
             restart,
             moves,
             place,
             leased,
-            domain: None,
+            domain,
+            isolated: ticket.isolated,
             claim: None,
             checkpoint: (parked.restores.is_some() && parked.reexecutes)
                 .then(|| Checkpoint::parked(applied)),
@@ -370,7 +387,8 @@ impl Workers {
             (assignment.reexecutes, assignment.checkpoint_bytes) = (false, 0);
         }
         let admitted = self.admit(&opening, assignment)?;
-        let worker = self.begin_at(state, &admitted.message, Some(&kept))?;
+        let domain = opening.domain.as_ref();
+        let worker = self.begin_at(state, &admitted.message, Some(&kept), domain)?;
         if opening.checkpoint.is_some() {
             worker.begins_at(kept);
         }

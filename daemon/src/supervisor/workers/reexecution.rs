@@ -3,6 +3,11 @@
 //! The session keeps its id, secret, certificate, its place in a lease, and its accounting slot. Only its worker is new.
 //! The worker begins at the session's last checkpoint. Without one, it begins with nothing.
 //!
+//! A session of a host that has died gets a process of its own if it may be the cause ([`Host::may_be_the_cause`]). So a
+//! session that kills its process again is then alone in it. The others join another host.
+//!
+//! [`Host::may_be_the_cause`]: super::super::hosts::Host::may_be_the_cause
+//!
 //! Invariants: a worker that was told to end, or that has said why it ends, is not replaced. After [`ATTEMPTS`] workers
 //! that died before the client came, the session ends, and after [too many](Replaced) in a minute. So neither a driver which
 //! kills every worker nor a client which kills its own starts an endless row of them.
@@ -16,6 +21,7 @@ use causeway_proto::id::SessionId;
 use causeway_serving::admission::Place as Charge;
 
 use super::super::contents::Contents;
+use super::super::domains::Domain;
 use super::super::ended::SessionEnd;
 use super::super::endings::log_replaced;
 use super::super::holders::Holdings;
@@ -96,6 +102,15 @@ impl Checkpoint {
     }
 }
 
+/// What becomes of the session of a worker that has ended.
+pub(super) enum Fate {
+    /// The worker had none.
+    NoSession,
+    /// Another worker has it.
+    GoesOn,
+    Ended(Box<(SessionId, Served)>),
+}
+
 impl Served {
     /// Whether another worker may take the place of the session's worker, which has ended with this status, unless too many
     /// have died ([`Served::is_replaced`]).
@@ -107,7 +122,7 @@ impl Served {
         self.checkpoint.as_ref().is_some_and(may_try)
             && has_died
             && worker.was_asked() == Asked::Nothing
-            && worker.end_reason().is_none()
+            && !worker.has_reason_to_end()
             && self.entry.ending().is_none()
             && !worker.is_unresponsive()
             && !worker.is_parking()
@@ -153,15 +168,42 @@ impl Workers {
         !state.draining && served.is_none_or(|of| of.checkpoint.is_some())
     }
 
-    /// Gives a session whose worker has died another one. Returns the session if that fails, with the reason.
-    pub(super) fn replace(
+    /// Removes the session of a worker that has ended, or gives it another worker if it may have one: in a host of this
+    /// domain, or with a process of its own.
+    pub(super) fn end_or_replace(
+        &self,
+        state: &mut WorkersState,
+        worker: &Worker,
+        status: &io::Result<ExitStatus>,
+        domain: Option<&Domain>,
+    ) -> Fate {
+        let now = Instant::now();
+        let Some((id, served)) = state.end_session(worker, status, now) else {
+            return Fate::NoSession;
+        };
+        if !served.is_replaced(status, now) {
+            return Fate::Ended(Box::new((id, served)));
+        }
+        match self.replace(state, id, served, status, domain) {
+            Ok(()) => Fate::GoesOn,
+            Err(not_replaced) => {
+                let (served, reason) = *not_replaced;
+                state.remember_end(id, &served, reason);
+                Fate::Ended(Box::new((id, served)))
+            }
+        }
+    }
+
+    // Gives a session whose worker has died another one. Returns the session if that fails, with the reason.
+    fn replace(
         &self,
         state: &mut WorkersState,
         id: SessionId,
         mut served: Served,
         status: &io::Result<ExitStatus>,
+        domain: Option<&Domain>,
     ) -> Result<(), Box<(Served, String)>> {
-        match self.put_worker(state, id, &mut served) {
+        match self.put_worker(state, id, &mut served, domain) {
             Ok(before) => {
                 log_replaced(&before, id, &served.owner, &served.worker, status);
                 state.sessions.insert(id, served);
@@ -175,14 +217,18 @@ impl Workers {
         }
     }
 
-    /// Gives a worker its assignment, and the checkpoint with which it begins.
+    /// Gives a worker its assignment, and the checkpoint with which it begins. A session with a domain joins a host.
     pub(super) fn begin_at(
         &self,
         state: &mut WorkersState,
         message: &ToWorker,
         kept: Option<&KeptCheckpoint>,
+        domain: Option<&Domain>,
     ) -> Result<Arc<Worker>, NotOpened> {
-        let worker = self.assign(state, message)?;
+        let worker = match domain {
+            Some(domain) => self.assign_in_host(state, domain, message, false)?,
+            None => self.assign(state, message)?,
+        };
         if let Some(kept) = kept {
             let contents = kept.contents.iter().map(Contents::at_the_start);
             let contents = contents.collect::<io::Result<_>>()?;
@@ -199,12 +245,13 @@ impl Workers {
         message: &ToWorker,
         checkpoint: &mut Checkpoint,
         kept: Option<&KeptCheckpoint>,
+        domain: Option<&Domain>,
     ) -> Result<Arc<Worker>, NotOpened> {
         let mut tries = 1;
         loop {
             checkpoint.replaced.may_take(Instant::now());
             let may_go_on = tries < ATTEMPTS && checkpoint.replaced.would_allow(Instant::now());
-            match self.begin_at(state, message, kept) {
+            match self.begin_at(state, message, kept, domain) {
                 Err(NotOpened::NoWorker(error)) if may_go_on => {
                     tracing::debug!(%error, "another worker died at once; starting one more");
                     tries += 1;
@@ -220,6 +267,7 @@ impl Workers {
         state: &mut WorkersState,
         id: SessionId,
         served: &mut Served,
+        domain: Option<&Domain>,
     ) -> Result<Arc<Worker>, NotOpened> {
         if state.draining {
             return Err(NotOpened::Draining);
@@ -251,8 +299,10 @@ impl Workers {
             assignment: Box::new(assignment),
             page: served.entry.page().try_clone_to_owned()?,
         };
-        let worker = self.begin_at_with_retries(state, &message, checkpoint, kept.as_ref())?;
-        worker.checkpoints(checkpoint.most);
+        let kept_here = kept.as_ref();
+        let worker = self.begin_at_with_retries(state, &message, checkpoint, kept_here, domain)?;
+        served.host = domain.and_then(|domain| state.host_of(&worker, domain));
+        worker.reexecutes_from(checkpoint.most);
         if let Some(kept) = kept {
             worker.begins_at(kept);
         }
