@@ -26,7 +26,7 @@ use super::heartbeat::Rhythm;
 use super::rails::{Rail, Rails};
 use super::retry;
 use super::session::{Location, Opening, Session};
-use super::socket::Dialer;
+use super::socket::{Dialer, Fault, NotOpened};
 use super::{figures, speeds};
 use crate::config::ServerSettings;
 
@@ -35,6 +35,9 @@ mod whereabouts;
 
 /// Time limit for everything that opening a session takes, unless the node's `answer_limit` is longer.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
+
+/// Number of sessions that are opened at most, if each ends before this client has come to it.
+const OPENINGS: u32 = 3;
 
 /// Called while a session is opened, if the node's devices differ from its last inventory. Returns
 /// whether every device in use still means the same; otherwise no session is opened.
@@ -165,7 +168,23 @@ impl Node {
         Ok(session)
     }
 
+    // Opens a session, and another one if the node's process of it has died before this client came to it. Such a session
+    // has nothing yet. In a process with several sessions, a neighbour may have ended it.
     fn open(self: &Arc<Self>, events: Arc<dyn SessionEvents>) -> Result<Session, WireError> {
+        for _ in 1..OPENINGS {
+            match self.open_once(Arc::clone(&events)) {
+                Err(NotOpened {
+                    fault: Fault::UnknownSession,
+                    ..
+                }) => {}
+                opened => return opened.map_err(|not_opened| not_opened.error),
+            }
+        }
+        let opened = self.open_once(events);
+        opened.map_err(|not_opened| not_opened.error)
+    }
+
+    fn open_once(self: &Arc<Self>, events: Arc<dyn SessionEvents>) -> Result<Session, NotOpened> {
         let deadline = Instant::now() + self.open_limit();
         let Credentials {
             rail,

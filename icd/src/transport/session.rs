@@ -34,7 +34,7 @@ use super::rails::Destination;
 use super::reader::{self, CommandReader};
 use super::reconnect::{Recovery, Redialer};
 use super::retry::Retry;
-use super::socket::Dialer;
+use super::socket::{Dialer, NotOpened};
 use super::wait::Change;
 use super::{SessionEvents, exit, flusher, fork};
 use crate::config::{Carrier, ServerSettings};
@@ -100,7 +100,7 @@ impl Session {
     pub(super) fn open(
         opening: Opening,
         events: Arc<dyn SessionEvents>,
-    ) -> Result<Session, WireError> {
+    ) -> Result<Session, NotOpened> {
         let Opening {
             dialer,
             carrier,

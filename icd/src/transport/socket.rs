@@ -94,13 +94,13 @@ impl Dialer {
         purpose: Purpose,
         retry: Retry,
         deadline: Instant,
-    ) -> Result<Line, WireError> {
+    ) -> Result<Line, NotOpened> {
         let _kept_free = standard::kept_free();
         let rail = self.rails.current();
         let opened = persistently_by(deadline, retry, || {
             self.open_on(rail, purpose, 0, ClientWord::default(), deadline)
         });
-        Ok(opened.map_err(|not_opened| not_opened.error)?.0)
+        Ok(opened?.0)
     }
 
     /// Opens a lane on its rail, or on another one that works. `word` has this side's position and its generation.

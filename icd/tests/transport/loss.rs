@@ -271,6 +271,19 @@ fn a_refused_connection_says_why() {
 }
 
 #[test]
+fn a_session_whose_process_dies_before_the_first_connection_is_opened_anew() {
+    let fake = FakeNode::start(Faults {
+        unknown: 1,
+        ..Faults::default()
+    });
+    let upper = Upper::new();
+    let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+    session.send_now(&command(1)).unwrap();
+    worker.receive();
+    assert_eq!(fake.refused(), 1);
+}
+
+#[test]
 fn a_worker_that_does_not_know_the_secret_is_not_trusted() {
     let fake = FakeNode::start(Faults {
         impostor: true,

@@ -59,6 +59,8 @@ pub struct Faults {
     pub refuse: bool,
     /// The verdict on every preamble.
     pub verdict: Verdict,
+    /// Number of connections for which the node does not know the session, beginning with the first.
+    pub unknown: usize,
     /// The node proves another secret than the one it gave out.
     pub impostor: bool,
     /// The heartbeat connection opens and then stays silent.
@@ -101,6 +103,7 @@ impl Default for Faults {
             heartbeat_limit_ms: 10_000,
             refuse: false,
             verdict: Verdict::Welcome,
+            unknown: 0,
             impostor: false,
             silent: false,
             bulk_connections: 8,
@@ -500,7 +503,12 @@ fn greet(mut stream: TcpStream, shared: &Arc<Shared>) {
             .unwrap();
         return;
     }
-    let verdict = *shared.verdict.lock().unwrap();
+    let verdict = match *shared.verdict.lock().unwrap() {
+        Verdict::Welcome if shared.refused.load(Ordering::SeqCst) < shared.faults.unknown => {
+            Verdict::UnknownSession
+        }
+        verdict => verdict,
+    };
     if verdict != Verdict::Welcome {
         shared.refused.fetch_add(1, Ordering::SeqCst);
         let refusal = Greeting::refusal(verdict);
