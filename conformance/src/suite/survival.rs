@@ -411,7 +411,10 @@ fn daemon_file(directory: &Path, faster: u64, parks: bool) -> Result<PathBuf, Se
         true => format!("[survival]\ndirectory = {:?}\n", directory.join("parked")),
         false => String::new(),
     };
-    let text = format!("{parked}[heartbeat]\ninterval_ms = {interval}\nlimit_ms = {limit}\n");
+    // With `--together`, nothing is left of a program soon after its end.
+    let idle = "[sharing]\nhost_idle = \"1s\"\n";
+    let text =
+        format!("{parked}{idle}[heartbeat]\ninterval_ms = {interval}\nlimit_ms = {limit}\n");
     fs::write(&file, text).map_err(io_error("cannot write daemon.toml"))?;
     Ok(file)
 }

@@ -172,6 +172,11 @@ impl Client {
         self.send(&ToSupervisor::Spoiled);
     }
 
+    /// Tells the supervisor that the session has to go on in another process.
+    pub fn note_context_lost(&self) {
+        self.send(&ToSupervisor::ContextLost);
+    }
+
     fn send(&self, message: &ToSupervisor) {
         if let Err(error) = handover::send_to_supervisor(&self.channel, message) {
             tracing::debug!(%error, "a message to the build cache cannot be sent");

@@ -73,9 +73,9 @@ pub(super) struct Ticket {
     /// Why the session was not parked and is lost.
     #[prost(string, optional, tag = "8")]
     pub(super) lost: Option<String>,
-    /// Whether the client asks for a process of its own.
+    /// Whether the session may share a process with others. Not set by older daemons, whose sessions then get a process each.
     #[prost(bool, tag = "9")]
-    pub(super) isolated: bool,
+    pub(super) may_share: bool,
 }
 
 impl Ticket {
@@ -95,7 +95,7 @@ impl Ticket {
             user: holder.user.clone(),
             restart_ms: u64::try_from(restart.as_millis()).unwrap_or(u64::MAX),
             lost: None,
-            isolated: false,
+            may_share: false,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::common::{Daemon, build_commands, eventually, launch, memory};
 const TOGETHER: &str = "[sharing]\ntogether = \"user\"";
 /// A kernel that goes on, and one that ends its process.
 const DRIVER: &str = "devices = 1\nkernel.endless.hang = true\nkernel.crashes.crash = \"segv\"";
-const SOURCE: &str = "kernel void endless(global int *x) {} kernel void crashes(global int *x) {}";
+const SOURCE: &str = "kernel void endless(global int *x) {} kernel void crashes(global int *x) {} kernel void fails(global int *x) {}";
 /// Objects of a session, beside those of `record`.
 const PROGRAM: u64 = 4;
 const KERNEL: u64 = 5;
@@ -210,6 +210,42 @@ fn a_kernel_that_never_ends_costs_neighbours_nothing_that_are_executed_again() {
     assert_eq!(come_back(&mut neighbour, record(&[])), REEXECUTES | 4);
     neighbour.send(vec![read(11, vec![])]);
     assert_eq!(contents(&mut neighbour, 11), &CONTENTS[..]);
+}
+
+/// Launches a kernel that fails alone, in a context that works or not. Returns the status that the client hears; `None` if it
+/// hears of no end, because the session goes on in another process.
+fn failure_of(driver: &str) -> Option<i32> {
+    let node = Node::holding(TOGETHER);
+    let daemon = node.daemon(LOOPBACK, driver, "30");
+    let mut session = opened(&daemon, reexecuted(), CONTENTS);
+    let mut plain = opened(&daemon, OpenSessionRequest::default(), CONTENTS);
+    checkpoint(&mut session);
+    launches(&mut session, "fails");
+    let mut status = None;
+    while status.is_none()
+        && let Some(batch) = session.hear()
+    {
+        assert_eq!(batch.close_reason, "");
+        let end = batch.completions.iter().find(|of| of.event == 20);
+        status = end.map(|end| end.status);
+    }
+    if status.is_none() {
+        session.leave();
+        assert_eq!(come_back(&mut session, record(&[])), REEXECUTES | 4);
+        until_workers(&daemon, 2);
+    }
+    // Others in the process are not affected by that.
+    plain.send(vec![Resuming::ping(5)]);
+    plain.answer(5);
+    status
+}
+
+#[test]
+fn a_context_that_a_neighbour_has_broken_is_a_pause_for_sessions_that_are_executed_again() {
+    let fails = "devices = 1\nkernel.fails.fail = -5\n";
+    assert_eq!(failure_of(fails), Some(-5));
+    let broken = "[[call]]\nname = \"clEnqueueMarkerWithWaitList\"\nfail = -36";
+    assert_eq!(failure_of(&format!("{fails}{broken}")), None);
 }
 
 fn kill(pid: u32) {

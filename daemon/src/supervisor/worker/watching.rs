@@ -3,6 +3,7 @@
 //! This file starts no worker. Invariant: once the client has gone, or the worker was told to end, a deadline runs.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,7 +70,9 @@ impl Worker {
                 }
                 message = self.receive(&mut hearing), if watched.speaks => {
                     if self.on_message(message, &body, &mut watched) {
-                        return Ok(ExitStatus::default());
+                        // Without its context, the session ends as if its process had failed.
+                        let code = i32::from(self.has_lost_context());
+                        return Ok(ExitStatus::from_raw(code << 8));
                     }
                 }
                 () = self.asked_more.notified() => {
@@ -147,6 +150,7 @@ impl Worker {
                 }
             }
             Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
+            Ok(Some(ToSupervisor::ContextLost)) => self.leave_context(body, leaving),
             Ok(Some(ToSupervisor::Away)) => self.is_waiting_for_client(leaving),
             Ok(Some(message)) => self.hear(message),
             // Nothing of a session exists before its client has come. The host could not serve it.
@@ -175,6 +179,19 @@ impl Worker {
         };
         let _ = rustix::net::shutdown(&self.channel, end);
         body.is_hosted()
+    }
+
+    /// Ends a session whose host's context is of no further use, so that another worker can take its place.
+    fn leave_context(&self, body: &Body, leaving: &mut Leaving) {
+        if !body.is_hosted() || !self.reexecutes() || self.is_ending() {
+            return;
+        }
+        let reason = "no command succeeds any more in the context that the session shares with others on the node";
+        let _ = self.loss.set(reason.to_owned());
+        self.has_lost_context.store(true, Ordering::Relaxed);
+        self.is_ending.store(true, Ordering::Relaxed);
+        self.shut_channel(body);
+        leaving.is_due(Instant::now());
     }
 
     fn on_client_left(&self, watched: &mut Watched) {
@@ -402,6 +419,7 @@ impl Worker {
             | ToSupervisor::Building
             | ToSupervisor::Waiting
             | ToSupervisor::Spoiled
+            | ToSupervisor::ContextLost
             | ToSupervisor::Parked(_)
             | ToSupervisor::NotParked { .. }
             | ToSupervisor::Checkpoint { .. }

@@ -96,7 +96,7 @@ impl Parked {
         let waits = served.restart.max(served.moves);
         let mut ticket = Ticket::new(&assignment, generation, client, holder, waits);
         ticket.lost = restores.is_none().then(|| reason.to_owned());
-        ticket.isolated = served.isolated;
+        ticket.may_share = !served.isolated;
         Some(ticket)
     }
 
@@ -351,7 +351,7 @@ impl Workers {
         let asked = Asked {
             user: owner.user.as_deref(),
             leased: place.as_ref().map(Place::devices),
-            isolated: ticket.isolated,
+            isolated: !ticket.may_share,
         };
         let devices = state.parked.devices.as_ref();
         let domain = devices.and_then(|devices| self.0.domains.of(&asked, &devices.inventory));
@@ -365,7 +365,7 @@ impl Workers {
             place,
             leased,
             domain,
-            isolated: ticket.isolated,
+            isolated: !ticket.may_share,
             claim: None,
             checkpoint: (parked.restores.is_some() && parked.reexecutes)
                 .then(|| Checkpoint::parked(applied)),

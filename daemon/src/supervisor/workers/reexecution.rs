@@ -123,7 +123,7 @@ impl Served {
             && has_died
             && worker.was_asked() == Asked::Nothing
             && !worker.has_reason_to_end()
-            && self.entry.ending().is_none()
+            && (self.entry.ending().is_none() || worker.has_lost_context())
             && !worker.is_unresponsive()
             && !worker.is_parking()
             && worker.parked().is_none()

@@ -8,6 +8,10 @@
 //! ([`FLOOD`]), a completion may wait for the next ones while commands are in progress. It waits until
 //! [`GATHERED`] completions wait or the flusher ticks. The last one in progress never waits.
 //!
+//! In a host, a command may fail because a neighbour has broken the native context. If another worker can execute the
+//! session's commands again ([`Outbox::withhold_suspects`]), nothing is sent from such a failure on, until somebody has looked at
+//! the context.
+//!
 //! Kernels' printed text is drained before each batch is closed, so it travels no later than the
 //! completions that follow it.
 //!
@@ -16,7 +20,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_proto::bulk::CHECKPOINT;
@@ -28,7 +32,7 @@ use super::command::Command;
 use super::commons::Alive;
 use super::console::Wake;
 use super::printed::Printed;
-use super::progress::Progress;
+use super::progress::{Progress, may_spoil};
 use crate::accounting::{Busy, Slot};
 use crate::worker::connection::EventSink;
 
@@ -52,6 +56,8 @@ pub(crate) struct Outbox {
     busy: Arc<Busy>,
     // Unobserved commands in native queues whose ends are not reported.
     unobserved: AtomicUsize,
+    // Whether nothing is sent after a failure that may be of a broken context.
+    withholds: AtomicBool,
     state: Mutex<OutboxState>,
     flood: Condvar,
     // Signals that the sender has finished.
@@ -72,6 +78,8 @@ struct OutboxState {
     last: Option<Instant>,
     // Whether the flusher ticks.
     ticking: bool,
+    // Whether nothing is sent, because a command has failed and nobody has looked at its context yet.
+    withheld: bool,
     // Whether the session has ended, so that no thread may wait here.
     is_over: bool,
 }
@@ -107,6 +115,7 @@ impl Outbox {
             progress: Arc::new(Progress::new(account)),
             busy,
             unobserved: AtomicUsize::new(0),
+            withholds: AtomicBool::new(false),
             state: Mutex::default(),
             flood: Condvar::new(),
             free: Condvar::new(),
@@ -164,8 +173,8 @@ impl Outbox {
     /// Adds the completion of a command that has ended.
     pub(crate) fn complete(&self, completion: Completion, spent: Option<Arc<Command>>) {
         let now = Instant::now();
-        self.progress.note(Status(completion.status), now);
         let mut state = self.state.lock();
+        self.note_end(&mut state, &completion, now);
         state.batch.completions.push(completion);
         state.spent.commands.extend(spent);
         let quick = state
@@ -188,6 +197,28 @@ impl Outbox {
         }
     }
 
+    // Notes the end of a command.
+    fn note_end(&self, state: &mut OutboxState, completion: &Completion, now: Instant) {
+        let status = Status(completion.status);
+        // Before the suspicion is noted, which somebody may take at once.
+        state.withheld |= may_spoil(status) && self.withholds.load(Ordering::Relaxed);
+        self.progress.note(status, now);
+    }
+
+    /// From now on, sends nothing after a failure that may be of a broken context, until [`Outbox::send_suspects`].
+    pub(crate) fn withhold_suspects(&self) {
+        self.withholds.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends what was withheld, because the contexts work.
+    pub(crate) fn send_suspects(&self) {
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.withheld) {
+            self.send(state);
+            self.free.notify_all();
+        }
+    }
+
     /// Adds completions without sending them. They leave with the completion that the caller adds next.
     pub(crate) fn gather(&self, completions: Vec<Completion>) {
         self.state.lock().batch.completions.extend(completions);
@@ -196,10 +227,10 @@ impl Outbox {
     /// Adds and sends the completions of several commands.
     pub(crate) fn complete_all(&self, completions: Vec<Completion>, spent: Arc<dyn Send + Sync>) {
         let now = Instant::now();
-        for completion in &completions {
-            self.progress.note(Status(completion.status), now);
-        }
         let mut state = self.state.lock();
+        for completion in &completions {
+            self.note_end(&mut state, completion, now);
+        }
         state.batch.completions.extend(completions);
         state.spent.others.push(spent);
         self.send(state);
@@ -333,7 +364,7 @@ impl Outbox {
     /// another sender has taken some of it. So the caller does not find the same text again.
     pub(crate) fn text_waits(&self) {
         let mut state = self.state.lock();
-        while state.sending && !state.is_over {
+        while (state.sending || state.withheld) && !state.is_over {
             self.free.wait(&mut state);
         }
         self.send(state);
@@ -352,7 +383,7 @@ impl Outbox {
 
     /// Sends everything that waits, unless another thread is sending.
     fn send<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>) {
-        if state.sending {
+        if state.sending || state.withheld {
             return;
         }
         state.sending = true;
@@ -378,7 +409,8 @@ impl Outbox {
             state.last = sent.or(state.last);
             // In the common case, one completion and nothing since, this avoids another drain. A client that waits until
             // its commands have been applied may get no other message.
-            if !has_something(&state.batch) && !self.must_report(&state) {
+            let has_nothing = !has_something(&state.batch) && !self.must_report(&state);
+            if has_nothing || state.withheld {
                 state.sending = false;
                 self.free.notify_all();
                 return;

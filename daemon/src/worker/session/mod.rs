@@ -530,6 +530,9 @@ fn outbox(
     let outbox = Arc::new(Outbox::new(events, printed, account, busy, ended));
     if let Some(commons) = &start.commons {
         commons.progresses.add(outbox.progress());
+        if start.reexecutes {
+            outbox.withhold_suspects();
+        }
     }
     if let Some(seat) = outbox.printed().seat() {
         let wake = Arc::downgrade(&outbox);

@@ -31,7 +31,8 @@ const PROBE_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Looks whether native contexts of the session still work, if a command has failed so that they may not. Gives one
-/// that does not work to no further session. The host then ends with its last session.
+/// that does not work to no further session. The host then ends with its last session. A session whose commands another
+/// worker can execute again ends here, before its client hears of the failure.
 pub(super) fn look_for_spoiled_contexts(shared: &Shared) {
     let Some(commons) = &shared.commons else {
         return;
@@ -46,6 +47,7 @@ pub(super) fn look_for_spoiled_contexts(shared: &Shared) {
         .iter()
         .filter_map(Weak::upgrade)
         .collect();
+    let mut is_lost = false;
     for context in contexts {
         let Ok(native) = context.native() else {
             continue;
@@ -55,6 +57,7 @@ pub(super) fn look_for_spoiled_contexts(shared: &Shared) {
         else {
             continue;
         };
+        is_lost = true;
         if commons.contexts.spoil(native) {
             tracing::warn!(
                 ?status,
@@ -63,6 +66,10 @@ pub(super) fn look_for_spoiled_contexts(shared: &Shared) {
             );
             retire(shared);
         }
+    }
+    match (&shared.builds, is_lost && shared.reexecutes) {
+        (Some(builds), true) => builds.note_context_lost(),
+        _ => shared.outbox.send_suspects(),
     }
 }
 
