@@ -131,6 +131,10 @@ const FAULTS: &[(&str, Fault)] = &[
         kernels::divide_executed_again,
     ),
     ("kernel-writes-out-of-bounds", kernels::outside),
+    (
+        "kernel-writes-out-of-bounds-executed-again",
+        kernels::outside_executed_again,
+    ),
     ("ctrl-c-in-enumeration", interrupt::in_enumeration),
     ("ctrl-c-in-build", interrupt::in_build),
     ("ctrl-c-in-transfer", interrupt::in_transfer),

@@ -413,8 +413,7 @@ fn daemon_file(directory: &Path, faster: u64, parks: bool) -> Result<PathBuf, Se
     };
     // With `--together`, nothing is left of a program soon after its end.
     let idle = "[sharing]\nhost_idle = \"1s\"\n";
-    let text =
-        format!("{parked}{idle}[heartbeat]\ninterval_ms = {interval}\nlimit_ms = {limit}\n");
+    let text = format!("{parked}{idle}[heartbeat]\ninterval_ms = {interval}\nlimit_ms = {limit}\n");
     fs::write(&file, text).map_err(io_error("cannot write daemon.toml"))?;
     Ok(file)
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::running::{Bystander, Ended, Running};
 use super::stage::{Driver, Node, PATIENCE, Stage};
-use super::{Wrong, in_time};
+use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
 use crate::process::Exit;
 
@@ -55,6 +55,27 @@ pub(super) fn divide_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
         program.finish()?;
     }
     in_time(saw, took, EXECUTED_AGAIN)
+}
+
+/// A kernel that writes outside of its buffer costs programs beside it nothing whose commands are executed again. In a common
+/// host, the driver dies of it, or executes nothing more in the context that they share.
+pub(super) fn outside_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
+    let mut node = Node::start(stage, Driver::Native)?;
+    let beside = [
+        Bystander::reexecuting(stage, &node)?,
+        Bystander::reexecuting(stage, &node)?,
+    ];
+    let mut program = Running::program(stage, "outside", &node.way())?;
+    program.until("ready")?;
+    program.go_on()?;
+    let end = program.end(PATIENCE)?;
+    let saw = end.saw()?.to_owned();
+    let begin = Instant::now();
+    for program in beside {
+        program.finish()?;
+    }
+    node.assert_alive()?;
+    ended(saw, begin, EXECUTED_AGAIN)
 }
 
 fn faulty(
