@@ -271,8 +271,8 @@ impl Group {
     }
 }
 
-/// Returns the id of this boot. Process ids are not comparable across boots.
-fn boot() -> io::Result<String> {
+/// Returns the id of this boot. Neither process ids nor host clocks are comparable across boots.
+pub(crate) fn boot() -> io::Result<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(boot.trim().to_owned())
 }

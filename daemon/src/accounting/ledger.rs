@@ -1,7 +1,7 @@
 //! The supervisor's side of a page: which slots are taken, and the totals of sessions that have ended.
 //!
-//! Invariant: an [`Entry`] is dropped, and begins anew, only after its worker has been reaped. A slot therefore has one
-//! writer at a time, and is zero when the next session or worker gets it.
+//! Invariant: an [`Entry`] is dropped, and begins anew, only after its worker has been reaped, or its host has released the
+//! session. A slot therefore has one writer at a time, and is zero when the next session or worker gets it.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -116,7 +116,7 @@ impl Entry {
     }
 
     /// Empties the slot for the next worker of the session. What was counted belongs to the past. The worker before must
-    /// have been reaped.
+    /// have ended.
     pub fn begin_anew(&mut self) {
         let last = self.figures();
         self.clear();
@@ -125,7 +125,7 @@ impl Entry {
         state.past = state.past.plus(last);
     }
 
-    // The worker has been reaped, so nothing else writes to the slot. The slot is cleared while it still counts as taken.
+    // The worker has ended, so nothing else writes to the slot. The slot is cleared while it still counts as taken.
     fn clear(&self) {
         for word in self.ledger.page.slot(self.slot) {
             word.store(0, Ordering::SeqCst);

@@ -173,8 +173,8 @@ impl Client {
     }
 
     /// Tells the supervisor that the session has to go on in another process.
-    pub fn note_context_lost(&self) {
-        self.send(&ToSupervisor::ContextLost);
+    pub fn leave_host(&self) {
+        self.send(&ToSupervisor::LeavesHost);
     }
 
     fn send(&self, message: &ToSupervisor) {

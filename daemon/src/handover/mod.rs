@@ -64,7 +64,7 @@ const PARK: u8 = 21;
 const PARKED: u8 = 22;
 const NOT_PARKED: u8 = 23;
 const CHECKPOINT: u8 = 24;
-const CONTEXT_LOST: u8 = 25;
+const LEAVES_HOST: u8 = 25;
 
 /// Messages from the supervisor.
 #[derive(Debug)]
@@ -179,9 +179,9 @@ pub enum ToSupervisor {
     Waiting,
     /// A native context of the host is of no further use. So the host should get no further session.
     Spoiled,
-    /// A native context of a session in a host is of no further use, and the session's client has not heard of a failure.
-    /// Another worker can execute the session's commands again.
-    ContextLost,
+    /// A session cannot go on in its host, and its client has not heard of a failure. Another worker can execute the session's
+    /// commands again.
+    LeavesHost,
     /// Asks whether a build is in the cache.
     LookUp {
         /// Number that the answer repeats.
@@ -296,7 +296,7 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
         ToSupervisor::Building => send(end, &[BUILDING], None),
         ToSupervisor::Waiting => send(end, &[WAITING], None),
         ToSupervisor::Spoiled => send(end, &[SPOILED], None),
-        ToSupervisor::ContextLost => send(end, &[CONTEXT_LOST], None),
+        ToSupervisor::LeavesHost => send(end, &[LEAVES_HOST], None),
         ToSupervisor::Away => send(end, &[AWAY], None),
         ToSupervisor::Parked(restores) => {
             let mut bytes = vec![PARKED];
@@ -410,7 +410,7 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         (BUILDING, None) if rest.is_empty() => ToSupervisor::Building,
         (WAITING, None) if rest.is_empty() => ToSupervisor::Waiting,
         (SPOILED, None) if rest.is_empty() => ToSupervisor::Spoiled,
-        (CONTEXT_LOST, None) if rest.is_empty() => ToSupervisor::ContextLost,
+        (LEAVES_HOST, None) if rest.is_empty() => ToSupervisor::LeavesHost,
         (AWAY, None) if rest.is_empty() => ToSupervisor::Away,
         (PARKED, None) => ToSupervisor::Parked(Restores::decode(rest).map_err(|_| nonsense())?),
         (CHECKPOINT, Some(contents)) => ToSupervisor::Checkpoint {

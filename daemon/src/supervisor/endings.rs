@@ -59,15 +59,19 @@ pub(super) fn log_end(
     };
     let cause = process::describe(status);
     match session {
-        Some((session, owner)) if domain.is_some() && !status.success() => tracing::warn!(
-            ?session,
-            lease = owner.lease,
-            user = owner.user,
-            worker = serial,
-            domain,
-            cause,
-            "the session ended with its host"
-        ),
+        Some((session, owner))
+            if domain.is_some() && !status.success() && !worker.leaves_host() =>
+        {
+            tracing::warn!(
+                ?session,
+                lease = owner.lease,
+                user = owner.user,
+                worker = serial,
+                domain,
+                cause,
+                "the session ended with its host"
+            );
+        }
         Some((session, owner)) if process::is_crash(status) => tracing::error!(
             ?session,
             lease = owner.lease,
@@ -125,7 +129,8 @@ pub(super) fn log_replaced(
             .as_ref()
             .ok()
             .map(|status| process::describe(*status)),
-        "the session's worker died; another one takes its place, and the program executes its commands again"
+        "the session's worker died or left its host; another one takes its place, and the program executes its commands \
+         again"
     );
 }
 

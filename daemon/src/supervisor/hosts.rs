@@ -1,8 +1,8 @@
 //! Hosts: worker processes that serve several sessions of one domain.
 //!
 //! A hosted session is a [`Worker`] like any other, with a channel, a client and deadlines of its own. It has
-//! no process of its own. What would kill that process ends the host: first the neighbours are told why, then
-//! the host is killed.
+//! no process of its own. What would kill that process ends the host: first the neighbours that end with it are told why,
+//! then the host is killed.
 //!
 //! Invariants: a hosted session ends when the host says that nothing of it is left, or with the host's
 //! process. A host that is to end takes no further session.
@@ -118,10 +118,10 @@ impl Host {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// Asks all sessions to leave, and to report the reason to their clients.
-    pub(super) fn end_sessions(&self, reason: &str) {
+    /// Calls `end` with all sessions, to ask them to leave.
+    pub(super) fn end_sessions(&self, end: impl Fn(&Worker)) {
         for session in self.sessions.lock().iter() {
-            session.end_because(reason);
+            end(session);
         }
     }
 
@@ -175,8 +175,8 @@ impl Host {
         )
     }
 
-    /// Kills the host because `cause` does not end, after its neighbours' clients were told so. Neighbours are not told
-    /// whose commands are executed again.
+    /// Kills the host because `cause` does not end, after its neighbours' clients were told so. A neighbour whose commands are
+    /// executed again does not end, and is not told.
     fn condemn(self: &Arc<Host>, cause: &Worker) {
         let domain = self.domain.name();
         let reason = format!(
@@ -335,11 +335,23 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handover::{Assignment, ToWorker};
     use crate::supervisor::domains::tests::domain_of;
     use crate::supervisor::worker::Asked;
+    use causeway_proto::id::SessionId;
 
     fn session(serial: u64) -> Arc<Worker> {
         Worker::hosted(serial, None, None).unwrap().0
+    }
+
+    fn reexecuted_assignment() -> ToWorker {
+        ToWorker::Assign {
+            assignment: Box::new(Assignment {
+                reexecutes: true,
+                ..Assignment::of_test(SessionId([1; 16]))
+            }),
+            page: std::fs::File::open("/dev/null").unwrap().into(),
+        }
     }
 
     #[tokio::test]
@@ -347,7 +359,7 @@ mod tests {
         let host = Host::new(session(1), domain_of("ann"));
         let (cause, neighbour) = (session(2), session(3));
         let reexecuted = session(5);
-        reexecuted.reexecutes_from(0);
+        reexecuted.note_assignment(&reexecuted_assignment());
         assert!(host.add(&cause) && host.add(&neighbour) && host.add(&reexecuted));
         host.condemn(&cause);
         assert_eq!(neighbour.was_asked(), Asked::ToEnd);

@@ -443,10 +443,12 @@ impl NodeService {
         let owner = lease
             .as_ref()
             .map_or_else(|| owner(user), |(place, _)| place.owner().clone());
+        // A session that is opened again may go by another machine's clock, and a process has one clock.
+        let isolated = request.isolated || !request.session_id.is_empty();
         let asked = Asked {
             user: owner.user.as_deref(),
             leased: lease.as_ref().map(|(place, _)| place.devices()),
-            isolated: request.isolated,
+            isolated,
         };
         let domain = self.domains.of(&asked, &known.inventory);
         let may_use = |at: &DeviceAt| asked.leased.is_none_or(|leased| leased.contains_key(at));
@@ -486,7 +488,7 @@ impl NodeService {
             place,
             leased,
             domain,
-            isolated: request.isolated,
+            isolated,
             claim,
             begun: None,
         })

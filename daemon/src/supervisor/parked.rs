@@ -73,9 +73,10 @@ pub(super) struct Ticket {
     /// Why the session was not parked and is lost.
     #[prost(string, optional, tag = "8")]
     pub(super) lost: Option<String>,
-    /// Whether the session may share a process with others. Not set by older daemons, whose sessions then get a process each.
-    #[prost(bool, tag = "9")]
-    pub(super) may_share: bool,
+    /// If the session may share a process with others: the boot by whose host clock it goes. A process has one clock. Empty in
+    /// tickets of older daemons.
+    #[prost(string, tag = "9")]
+    pub(super) boot: String,
 }
 
 impl Ticket {
@@ -95,7 +96,7 @@ impl Ticket {
             user: holder.user.clone(),
             restart_ms: u64::try_from(restart.as_millis()).unwrap_or(u64::MAX),
             lost: None,
-            may_share: false,
+            boot: String::new(),
         }
     }
 

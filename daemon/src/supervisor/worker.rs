@@ -85,10 +85,10 @@ pub(super) struct Worker {
     passed: Mutex<VecDeque<u64>>,
     /// Why the session ends, as the worker says.
     said: OnceLock<String>,
-    /// Why the session ended with its host, or because of a neighbour in it.
+    /// Why the session ended with its host, or could not go on in it.
     loss: OnceLock<String>,
-    /// Set when the session has to go on in another process, because its host's context is of no further use.
-    has_lost_context: AtomicBool,
+    /// Set when the session cannot go on in its host, and another worker may take the place of this one.
+    leaves_host: AtomicBool,
     /// How far the session was when the worker had parked it.
     parked: OnceLock<Restores>,
     /// Set when the worker was asked to park its session, until it says that it cannot.
@@ -177,7 +177,7 @@ impl Worker {
             passed: Mutex::default(),
             said: OnceLock::new(),
             loss: OnceLock::new(),
-            has_lost_context: AtomicBool::new(false),
+            leaves_host: AtomicBool::new(false),
             parked: OnceLock::new(),
             is_parking: watch::Sender::default(),
             not_parked: OnceLock::new(),
@@ -459,13 +459,13 @@ impl Worker {
 
     /// Whether the supervisor or the worker has said why the session ends for good.
     pub(super) fn has_reason_to_end(&self) -> bool {
-        let said = self.said.get().filter(|_| !self.has_lost_context());
+        let said = self.said.get().filter(|_| !self.leaves_host());
         self.close_reason.get().or(said).is_some()
     }
 
-    /// Whether the session has to go on in another process, because its host's context is of no further use.
-    pub(super) fn has_lost_context(&self) -> bool {
-        self.has_lost_context.load(Ordering::Relaxed)
+    /// Whether the session cannot go on in its host, and another worker may take the place of this one.
+    pub(super) fn leaves_host(&self) -> bool {
+        self.leaves_host.load(Ordering::Relaxed)
     }
 
     /// Returns why the session has ended, as far as the supervisor or the worker has said so, or its host's end says it.

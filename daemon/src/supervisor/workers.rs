@@ -1,7 +1,7 @@
 //! All worker processes: spare ones, and those that serve a session.
 //!
 //! Invariant: a session is in the table exactly until its worker has been reaped, or until its host has released
-//! everything of it. A host without sessions is ended when its process is one too many. The limit on sessions is
+//! everything of it, and no other worker takes its place. A host without sessions is ended when its process is one too many. The limit on sessions is
 //! therefore also a limit on processes. Every worker has one task that watches it until its end, and so has every
 //! session of a host.
 
@@ -118,6 +118,8 @@ struct WorkersState {
     /// The sessions that wait for their clients in files.
     parked: Parked,
     moving: Moving,
+    /// Places of sessions that could not be opened. Their drop locks the table of grants, which may lock this table.
+    unused: Vec<Place>,
     /// Totals of sessions that have ended.
     past: Figures,
     usage: Usage,
@@ -187,15 +189,11 @@ impl WorkersState {
             certificate,
             connect_limit,
             leased,
-            checkpoint_bytes,
             ..
         } = admitted.assignment;
         let user = build_cache::Owner::of(opening.owner.user.as_deref());
         let domain = opening.domain.as_ref();
         let host = domain.and_then(|domain| self.host_of(&worker, domain));
-        if opening.checkpoint.is_some() {
-            worker.reexecutes_from(checkpoint_bytes);
-        }
         worker.serve(id, user, connect_limit, opening.away.longest());
         self.opened += 1;
         let served = Served {

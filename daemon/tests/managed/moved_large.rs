@@ -20,7 +20,7 @@ use crate::common::manager::{Node, grant};
 use crate::common::parking::{come_back, contents, park};
 use crate::common::resuming::{Resuming, process};
 use crate::common::{Daemon, LIMIT, block_on};
-use crate::support::{Cluster, cluster, daemon, move_order, reach};
+use crate::support::{Cluster, SHARES, cluster_with, configured, move_order, reach};
 
 const LONG: (u32, u32) = (60_000, 600_000);
 const MIB: u64 = 1 << 20;
@@ -84,7 +84,12 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let cluster = cluster();
+        Scene::with(SHARES)
+    }
+
+    /// With these settings of both daemons.
+    fn with(text: &str) -> Scene {
+        let cluster = cluster_with(text);
         let (lease, credential) = cluster.lease();
         let opened = Resuming::open_leased(&cluster.daemon, process(1), LONG, false, &credential);
         let mut session = opened.unwrap();
@@ -102,7 +107,7 @@ impl Scene {
         session.send(vec![Resuming::ping(1)]);
         session.answer(1);
         let other_state = tempfile::tempdir().unwrap();
-        let other = daemon(&cluster.manager, other_state.path());
+        let other = configured(&cluster.manager, other_state.path(), text);
         let other_node = cluster.manager.welcomed(10);
         let other_lease = grant(1, 21, &[(0, DEVICE, 0, 0)]);
         other_node.grant(&other_lease);
@@ -141,7 +146,7 @@ impl Scene {
     }
 
     /// The session goes on at the node that its client dials, with the contents of its buffer.
-    fn goes_on(mut self) {
+    fn goes_on(&mut self) {
         come_back(&mut self.session, record());
         for ((offset, size, number), event) in parts().zip(1000..) {
             let read = ReadBuffer {
@@ -173,6 +178,30 @@ fn a_large_session_moves() {
     assert_eq!(cutter.count(), 2 + (cores - 1).clamp(1, 4));
     scene.session.address = scene.other.address.clone();
     scene.goes_on();
+}
+
+#[test]
+fn a_session_that_shares_a_process_moves_and_shares_one_again() {
+    let mut scene = Scene::with(&format!("{SHARES}[sharing]\ntogether = \"user\"\n"));
+    let credential = scene
+        .cluster
+        .manager
+        .credential(&scene.cluster.node, &scene.lease);
+    let mut second =
+        Resuming::open_leased(&scene.cluster.daemon, process(1), LONG, false, &credential).unwrap();
+    second.send(record());
+    second.send(vec![Resuming::ping(1)]);
+    second.answer(1);
+    assert_eq!(scene.cluster.daemon.workers().len(), 1);
+    scene.moves_to(&scene.other.address);
+    park(&mut scene.session);
+    park(&mut second);
+    assert_eq!(scene.ended().reason, "");
+    second.address = scene.other.address.clone();
+    scene.session.address = scene.other.address.clone();
+    come_back(&mut second, record());
+    scene.goes_on();
+    assert_eq!(scene.other.workers().len(), 1);
 }
 
 #[test]

@@ -43,9 +43,14 @@ pub(crate) struct Cluster {
 }
 
 pub(crate) fn cluster() -> Cluster {
+    cluster_with(SHARES)
+}
+
+/// As [`cluster`], with these settings of the daemon.
+pub(crate) fn cluster_with(text: &str) -> Cluster {
     let manager = Manager::start();
     let state = tempfile::tempdir().unwrap();
-    let daemon = daemon(&manager, state.path());
+    let daemon = configured(&manager, state.path(), text);
     let node = manager.welcomed(10);
     Cluster {
         daemon,

@@ -198,6 +198,30 @@ fn no_session_of_a_host_that_dies_without_a_command_shares_a_process_again() {
 }
 
 #[test]
+fn a_session_whose_next_host_dies_before_its_client_comes_is_not_lost() {
+    let node = Node::holding(TOGETHER);
+    let daemon = node.daemon(LOOPBACK, DRIVER, "30");
+    let mut idle = opened(&daemon, reexecuted(), CONTENTS);
+    checkpoint(&mut idle);
+    let mut crashes = opened(&daemon, OpenSessionRequest::default(), CONTENTS);
+    let before = daemon.workers();
+    launches(&mut crashes, "crashes");
+    loses_its_worker(&mut crashes);
+    loses_its_worker(&mut idle);
+    let host = eventually("another host", || match daemon.workers()[..] {
+        [host] if !before.contains(&host) => Some(host),
+        _ => None,
+    });
+    kill(host);
+    eventually("a process of its own", || {
+        (daemon.workers().len() == 1 && daemon.workers() != [host]).then_some(())
+    });
+    assert_eq!(come_back(&mut idle, record(&[])), REEXECUTES | 4);
+    idle.send(vec![read(11, vec![])]);
+    assert_eq!(contents(&mut idle, 11), &CONTENTS[..]);
+}
+
+#[test]
 fn a_kernel_that_never_ends_costs_neighbours_nothing_that_are_executed_again() {
     let node = Node::holding(TOGETHER);
     let daemon = node.daemon(LOOPBACK, DRIVER, "30");

@@ -168,24 +168,28 @@ impl Node {
         Ok(session)
     }
 
-    // Opens a session, and another one if the node's process of it has died before this client came to it. Such a session
-    // has nothing yet. In a process with several sessions, a neighbour may have ended it.
+    // Opens a session, and another one if the node has ended it before this client came to it. Such a session has nothing
+    // yet. In a process with several sessions, a neighbour may have ended it.
     fn open(self: &Arc<Self>, events: Arc<dyn SessionEvents>) -> Result<Session, WireError> {
-        for _ in 1..OPENINGS {
-            match self.open_once(Arc::clone(&events)) {
-                Err(NotOpened {
-                    fault: Fault::UnknownSession,
-                    ..
-                }) => {}
-                opened => return opened.map_err(|not_opened| not_opened.error),
+        let deadline = Instant::now() + self.open_limit();
+        let mut attempt = 1;
+        loop {
+            let NotOpened { error, fault, .. } = match self.open_once(deadline, events.clone()) {
+                Ok(session) => return Ok(session),
+                Err(not_opened) => not_opened,
+            };
+            if fault != Fault::UnknownSession || attempt == OPENINGS || Instant::now() >= deadline {
+                return Err(error);
             }
+            attempt += 1;
         }
-        let opened = self.open_once(events);
-        opened.map_err(|not_opened| not_opened.error)
     }
 
-    fn open_once(self: &Arc<Self>, events: Arc<dyn SessionEvents>) -> Result<Session, NotOpened> {
-        let deadline = Instant::now() + self.open_limit();
+    fn open_once(
+        self: &Arc<Self>,
+        deadline: Instant,
+        events: Arc<dyn SessionEvents>,
+    ) -> Result<Session, NotOpened> {
         let Credentials {
             rail,
             session,

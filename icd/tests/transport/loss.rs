@@ -281,6 +281,15 @@ fn a_session_whose_process_dies_before_the_first_connection_is_opened_anew() {
     session.send_now(&command(1)).unwrap();
     worker.receive();
     assert_eq!(fake.refused(), 1);
+
+    let dies_always = FakeNode::start(Faults {
+        unknown: usize::MAX,
+        ..Faults::default()
+    });
+    let node = dies_always.node(Carrier::Direct);
+    let error = node.session(Upper::new()).unwrap_err();
+    assert!(matches!(&error, WireError::Refused { .. }), "{error:?}");
+    assert_eq!(dies_always.refused(), 3);
 }
 
 #[test]

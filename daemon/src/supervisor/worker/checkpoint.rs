@@ -13,7 +13,7 @@ use rustix::fs::SealFlags;
 
 use super::super::contents::Contents;
 use super::Worker;
-use crate::handover::{Restores, WorkerFile};
+use crate::handover::{Assignment, Restores, ToWorker, WorkerFile};
 
 /// A checkpoint that the supervisor keeps.
 #[derive(Debug)]
@@ -46,11 +46,22 @@ fn adopt(file: &WorkerFile, most: u64) -> Option<Contents> {
 }
 
 impl Worker {
-    /// Notes that the session's commands are executed again if the worker dies, and how many bytes a checkpoint of it may
+    /// Notes whether the session's commands are executed again if the worker dies, and how many bytes a checkpoint of it may
     /// have.
-    pub(in super::super) fn reexecutes_from(&self, most: u64) {
-        self.checkpoint.reexecutes.store(true, Ordering::Relaxed);
-        self.checkpoint.most.store(most, Ordering::Relaxed);
+    pub(in super::super) fn note_assignment(&self, message: &ToWorker) {
+        if let ToWorker::Assign { assignment, .. } = message {
+            let Assignment {
+                reexecutes,
+                checkpoint_bytes,
+                ..
+            } = **assignment;
+            self.checkpoint
+                .reexecutes
+                .store(reexecutes, Ordering::Relaxed);
+            self.checkpoint
+                .most
+                .store(checkpoint_bytes, Ordering::Relaxed);
+        }
     }
 
     /// Whether the session's commands are executed again if the worker dies.

@@ -69,10 +69,8 @@ impl Worker {
                     return status;
                 }
                 message = self.receive(&mut hearing), if watched.speaks => {
-                    if self.on_message(message, &body, &mut watched) {
-                        // Without its context, the session ends as if its process had failed.
-                        let code = i32::from(self.has_lost_context());
-                        return Ok(ExitStatus::from_raw(code << 8));
+                    if let Some(status) = self.on_message(message, &body, &mut watched) {
+                        return Ok(status);
                     }
                 }
                 () = self.asked_more.notified() => {
@@ -109,13 +107,13 @@ impl Worker {
         }
     }
 
-    /// Handles what was read from the worker's channel. Returns whether a session of a host has ended.
+    /// Handles what was read from the worker's channel. Returns how a session of a host has ended.
     fn on_message(
         self: &Arc<Worker>,
         message: io::Result<Option<ToSupervisor>>,
         body: &Body,
         watched: &mut Watched,
-    ) -> bool {
+    ) -> Option<ExitStatus> {
         let leaving = &mut watched.leaving;
         match message {
             Ok(Some(ToSupervisor::Client { line, socket })) if !self.waits().is_zero() => {
@@ -142,7 +140,9 @@ impl Worker {
                 self.is_ending.store(true, Ordering::Relaxed);
                 leaving.is_due(Instant::now() + PARKED_WITHIN);
             }
-            Ok(Some(ToSupervisor::Released)) if body.is_hosted() => return true,
+            Ok(Some(ToSupervisor::Released)) if body.is_hosted() => {
+                return Some(ended(self.leaves_host()));
+            }
             Ok(Some(ToSupervisor::Building)) if body.is_hosted() => leaving.may_take(BUILD_WITHIN),
             Ok(Some(ToSupervisor::Waiting)) => {
                 if body.has_neighbour(self) {
@@ -150,11 +150,13 @@ impl Worker {
                 }
             }
             Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
-            Ok(Some(ToSupervisor::ContextLost)) => self.leave_context(body, leaving),
+            Ok(Some(ToSupervisor::LeavesHost)) => self.leave_host(body, leaving),
             Ok(Some(ToSupervisor::Away)) => self.is_waiting_for_client(leaving),
             Ok(Some(message)) => self.hear(message),
-            // Nothing of a session exists before its client has come. The host could not serve it.
-            Ok(None) if body.is_hosted() && !watched.client.has_come() => return true,
+            // Nothing of a session exists before its client has come. The host could not serve it, or has died.
+            Ok(None) if body.is_hosted() && !watched.client.has_come() => {
+                return Some(ended(self.reexecutes()));
+            }
             Ok(None) => {
                 watched.speaks = false;
                 self.lost_channel(body, leaving);
@@ -165,7 +167,7 @@ impl Worker {
                 self.lost_channel(body, leaving);
             }
         }
-        false
+        None
     }
 
     /// Sends the reason for the end, and shuts the channel. Returns whether the worker may still say something.
@@ -181,14 +183,14 @@ impl Worker {
         body.is_hosted()
     }
 
-    /// Ends a session whose host's context is of no further use, so that another worker can take its place.
-    fn leave_context(&self, body: &Body, leaving: &mut Leaving) {
+    /// Ends a session that cannot go on in its host, so that another worker can take its place.
+    fn leave_host(&self, body: &Body, leaving: &mut Leaving) {
         if !body.is_hosted() || !self.reexecutes() || self.is_ending() {
             return;
         }
-        let reason = "no command succeeds any more in the context that the session shares with others on the node";
+        let reason = "the session cannot go on in the process that it shares with others on the node; its log says why";
         let _ = self.loss.set(reason.to_owned());
-        self.has_lost_context.store(true, Ordering::Relaxed);
+        self.leaves_host.store(true, Ordering::Relaxed);
         self.is_ending.store(true, Ordering::Relaxed);
         self.shut_channel(body);
         leaving.is_due(Instant::now());
@@ -419,7 +421,7 @@ impl Worker {
             | ToSupervisor::Building
             | ToSupervisor::Waiting
             | ToSupervisor::Spoiled
-            | ToSupervisor::ContextLost
+            | ToSupervisor::LeavesHost
             | ToSupervisor::Parked(_)
             | ToSupervisor::NotParked { .. }
             | ToSupervisor::Checkpoint { .. }
@@ -480,6 +482,11 @@ impl Hearing {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// How a session of a host has ended: as if its process had failed, or well.
+fn ended(has_failed: bool) -> ExitStatus {
+    ExitStatus::from_raw(i32::from(has_failed) << 8)
 }
 
 async fn until(deadline: Option<Instant>) {

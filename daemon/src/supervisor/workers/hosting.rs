@@ -136,6 +136,7 @@ impl Workers {
         };
         let (worker, channel) = Worker::hosted(serial, self.0.builds.clone(), secret)?;
         worker.send(message)?;
+        worker.note_assignment(message);
         let channel = ToWorker::Session {
             channel: Some(channel),
         };

@@ -535,18 +535,25 @@ impl Workers {
 
     /// Returns the worker of the session that a connection names. Opens the session again if it is parked.
     pub(super) fn worker_of(&self, preamble: &Introduction) -> Result<Arc<Worker>, Verdict> {
-        let (worker, place) = {
+        let (found, unused) = {
             let mut state = self.0.state.lock();
-            if let Some(worker) = state.worker_for(preamble) {
-                return Ok(worker);
-            }
-            match self.restore_moved(&mut state, preamble) {
-                Some(restored) => restored?,
-                None => return self.restore(&mut state, preamble),
-            }
+            let found = match state.worker_for(preamble) {
+                Some(worker) => Ok((worker, None)),
+                None => match self.restore_moved(&mut state, preamble) {
+                    Some(restored) => restored.map(|(worker, place)| (worker, Some(place))),
+                    None => self
+                        .restore(&mut state, preamble)
+                        .map(|worker| (worker, None)),
+                },
+            };
+            (found, std::mem::take(&mut state.unused))
         };
-        // The table of grants may end the session at once, which locks this table.
-        place.tell();
+        drop(unused);
+        let (worker, place) = found?;
+        if let Some(place) = place {
+            // The table of grants may end the session at once, which locks this table.
+            place.tell();
+        }
         Ok(worker)
     }
 

@@ -1,9 +1,10 @@
 //! Parks the sessions when the daemon ends, and takes back those that a daemon before has parked. A session that is lost
 //! with its daemon leaves the reason to the next one, because its client may be away.
 //!
-//! Only a session is parked whose client waits for the daemon, outside of a lease and not on a device in exclusive mode. One
-//! that may share a process with others does so again in the next daemon. Invariant: a session that is parked is in the table of parked ones from the end of its
-//! worker on, so its client is never told that nobody knows it. Files are made, written and removed on threads that may wait
+//! Only a session is parked whose client waits for the daemon, outside of a lease and not on a device in exclusive mode. A
+//! session of a host joins a host again, unless it goes by another machine's clock, or by that of an earlier boot.
+//!
+//! Invariant: a session that is parked is in the table of parked ones from the end of its worker on, so its client is never told that nobody knows it. Files are made, written and removed on threads that may wait
 //! for a disk, and not under the table's lock. Only the file of a client that comes back is opened under it.
 #![forbid(unsafe_code)]
 
@@ -22,18 +23,21 @@ use super::super::inventory::Known;
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::{Asked as WorkerAsked, KeptCheckpoint};
 use super::{
-    Checkpoint, ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers, WorkersState,
+    Admitted, Checkpoint, ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers,
+    WorkersState,
 };
-use crate::handover::{Assignment, AwayTimes, Leased};
+use crate::handover::{Assignment, AwayTimes, Leased, Restores};
+use crate::leftovers;
 
 /// How much later than a session's process the supervisor sees, at most, that the client is away.
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// The sessions that wait for their clients in files.
-#[derive(Default)]
 pub(super) struct Parked {
     /// `None` without a directory.
     pub(super) files: Option<ParkedSessions>,
+    /// The boot of this machine.
+    boot: String,
     /// The node's devices, once they are known.
     devices: Option<Arc<Known>>,
     sessions: HashMap<SessionId, Ticket>,
@@ -43,6 +47,21 @@ pub(super) struct Parked {
     unwritten: Vec<(SessionId, Ticket)>,
     /// Number of sessions that are being written.
     writing: usize,
+}
+
+impl Default for Parked {
+    fn default() -> Parked {
+        Parked {
+            files: None,
+            // Without it, sessions that were parked have a process each.
+            boot: leftovers::boot().unwrap_or_default(),
+            devices: None,
+            sessions: HashMap::new(),
+            template: None,
+            unwritten: Vec::new(),
+            writing: 0,
+        }
+    }
 }
 
 impl Parked {
@@ -96,7 +115,9 @@ impl Parked {
         let waits = served.restart.max(served.moves);
         let mut ticket = Ticket::new(&assignment, generation, client, holder, waits);
         ticket.lost = restores.is_none().then(|| reason.to_owned());
-        ticket.may_share = !served.isolated;
+        if !served.isolated {
+            ticket.boot.clone_from(&self.boot);
+        }
         Some(ticket)
     }
 
@@ -322,7 +343,8 @@ impl Workers {
         self.open_parked_with(state, id, ticket, vec![contents.into()], None)
     }
 
-    /// Opens a parked session with these contents, in the lease in which it has a place.
+    /// Opens a parked session with these contents, in the lease in which it has a place. If that fails, the place waits in the
+    /// table until the caller has unlocked it (`unused`).
     pub(super) fn open_parked_with(
         &self,
         state: &mut WorkersState,
@@ -332,51 +354,92 @@ impl Workers {
         place: Option<(Place, Vec<Leased>)>,
     ) -> Result<(), NotOpened> {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
-        let parked = ticket.assignment().ok_or_else(missing)?;
-        state.may_open(self.0.sessions.limit)?;
         let (place, leased) = place.unzip();
+        let Some(parked) = ticket.assignment() else {
+            state.unused.extend(place);
+            return Err(missing().into());
+        };
+        let mut opening = self.opening_of_parked(state, ticket, &parked, place, leased);
         // The next worker begins with these contents as with a checkpoint.
-        let applied = parked.restores.map_or(0, |restores| restores.applied);
-        let kept = KeptCheckpoint { applied, contents };
+        let kept = KeptCheckpoint {
+            applied: parked.restores.map_or(0, |restores| restores.applied),
+            contents,
+        };
+        match self.begin_parked(state, &mut opening, parked, kept) {
+            Ok((admitted, worker)) => {
+                let user = opening.owner.user.as_deref();
+                tracing::info!(session = ?id, user, worker = worker.serial, "parked session opened");
+                state.enter(opening, admitted, worker);
+                self.replenish_after(super::REPLACE_AFTER);
+                Ok(())
+            }
+            Err(error) => {
+                state.unused.extend(opening.place);
+                Err(error)
+            }
+        }
+    }
+
+    // What a parked session is opened for.
+    fn opening_of_parked(
+        &self,
+        state: &WorkersState,
+        ticket: &Ticket,
+        parked: &Assignment,
+        place: Option<Place>,
+        leased: Option<Vec<Leased>>,
+    ) -> Opening {
         let waits = Duration::from_millis(ticket.restart_ms).min(KEPT);
         let (restart, moves) = match place.is_some() {
             true => (Duration::ZERO, waits),
             false => (waits, Duration::ZERO),
         };
-        let client = ticket.client.clone().unwrap_or_default();
         let owner = match &place {
             Some(place) => place.owner().clone(),
-            None => parked.owner,
+            None => parked.owner.clone(),
         };
+        let isolated = ticket.boot.is_empty() || ticket.boot != state.parked.boot;
         let asked = Asked {
             user: owner.user.as_deref(),
             leased: place.as_ref().map(Place::devices),
-            isolated: !ticket.may_share,
+            isolated,
         };
         let devices = state.parked.devices.as_ref();
         let domain = devices.and_then(|devices| self.0.domains.of(&asked, &devices.inventory));
-        let mut opening = Opening {
+        let checkpoint = |restores: Restores| Checkpoint::parked(restores.applied);
+        Opening {
             holder: ticket.holder(),
             owner,
-            client: ClientProcess::of(&client),
+            client: ClientProcess::of(&ticket.client.clone().unwrap_or_default()),
             away: self.away_of_parked(parked.away, place.as_ref()),
             restart,
             moves,
             place,
             leased,
             domain,
-            isolated: !ticket.may_share,
+            isolated,
             claim: None,
-            checkpoint: (parked.restores.is_some() && parked.reexecutes)
-                .then(|| Checkpoint::parked(applied)),
+            checkpoint: (parked.restores.filter(|_| parked.reexecutes)).map(checkpoint),
             again: None,
             begun: None,
-        };
+        }
+    }
+
+    // Gives a parked session a worker that begins with these contents.
+    fn begin_parked(
+        &self,
+        state: &mut WorkersState,
+        opening: &mut Opening,
+        parked: Assignment,
+        kept: KeptCheckpoint,
+    ) -> Result<(Admitted, Arc<Worker>), NotOpened> {
+        state.may_open(self.0.sessions.limit)?;
+        let id = parked.id;
         let mut assignment = Assignment {
             id,
             secret: parked.secret,
             restores: parked.restores,
-            ..self.assignment_of(&mut opening, parked.certificate)
+            ..self.assignment_of(opening, parked.certificate)
         };
         let lengths = kept.contents.iter().map(Contents::length);
         let length: u64 = lengths.sum::<std::io::Result<_>>()?;
@@ -386,17 +449,13 @@ impl Workers {
             opening.checkpoint = None;
             (assignment.reexecutes, assignment.checkpoint_bytes) = (false, 0);
         }
-        let admitted = self.admit(&opening, assignment)?;
+        let admitted = self.admit(opening, assignment)?;
         let domain = opening.domain.as_ref();
         let worker = self.begin_at(state, &admitted.message, Some(&kept), domain)?;
         if opening.checkpoint.is_some() {
             worker.begins_at(kept);
         }
-        let user = opening.owner.user.as_deref();
-        tracing::info!(session = ?id, user, worker = worker.serial, "parked session opened");
-        state.enter(opening, admitted, worker);
-        self.replenish_after(super::REPLACE_AFTER);
-        Ok(())
+        Ok((admitted, worker))
     }
 
     /// How long the client of a parked session may be away. The ticket may be another node's, so a lease's limit holds.

@@ -27,6 +27,7 @@ use super::super::endings::log_replaced;
 use super::super::holders::Holdings;
 use super::super::worker::{Asked, KeptCheckpoint, Worker};
 use super::{NotOpened, Place, Served, Workers, WorkersState};
+use crate::accounting::Cause;
 use crate::build_cache;
 use crate::handover::{Assignment, Owner, Restores, ToWorker};
 use crate::takeovers::Takeovers;
@@ -123,10 +124,17 @@ impl Served {
             && has_died
             && worker.was_asked() == Asked::Nothing
             && !worker.has_reason_to_end()
-            && (self.entry.ending().is_none() || worker.has_lost_context())
-            && !worker.is_unresponsive()
+            && self.ends_by_itself()
+            && (!worker.is_unresponsive() || worker.leaves_host())
             && !worker.is_parking()
             && worker.parked().is_none()
+    }
+
+    // Whether the worker has noted no end, or only that it had to leave its host.
+    fn ends_by_itself(&self) -> bool {
+        let left = |cause| cause == Cause::ToldToEnd || cause == Cause::Broken;
+        let noted = self.entry.ending();
+        noted.is_none_or(|cause| self.worker.leaves_host() && left(cause))
     }
 
     /// Whether no client has come to the session's first worker, which begins with nothing. Then the client may open the
@@ -302,7 +310,6 @@ impl Workers {
         let kept_here = kept.as_ref();
         let worker = self.begin_at_with_retries(state, &message, checkpoint, kept_here, domain)?;
         served.host = domain.and_then(|domain| state.host_of(&worker, domain));
-        worker.reexecutes_from(checkpoint.most);
         if let Some(kept) = kept {
             worker.begins_at(kept);
         }

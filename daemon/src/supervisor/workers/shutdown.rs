@@ -68,18 +68,10 @@ impl Workers {
         // A host ends with its last session.
         let is_host = |of: &&Arc<Worker>| state.hosts.iter().any(|h| h.worker.serial == of.serial);
         for worker in state.alive.values().filter(|of| !is_host(of)) {
-            match worker.not_parked() {
-                None => worker.end_because(STOPPED),
-                Some(why) => {
-                    tracing::warn!(worker = worker.serial, why, "a session was not parked");
-                    worker.end_because(&format!(
-                        "{STOPPED}, and the session could not be parked: {why}"
-                    ));
-                }
-            }
+            end(worker);
         }
         for host in &state.hosts {
-            host.end_sessions(STOPPED);
+            host.end_sessions(end);
         }
     }
 
@@ -102,14 +94,30 @@ impl Workers {
 
     /// Waits until no worker is left.
     pub(in super::super) async fn no_worker(&self) {
-        self.until(|state| state.alive.is_empty() && state.parked.is_written())
-            .await;
+        // The sessions of a host that has died leave the table a moment later.
+        self.until(|state| {
+            state.alive.is_empty() && state.sessions.is_empty() && state.parked.is_written()
+        })
+        .await;
     }
 
     /// Waits until the builds of the sessions that have ended are stored, `limit` at most.
     pub(in super::super) async fn store_builds(&self, limit: Duration) {
         if let Some(builds) = &self.0.builds {
             builds.flush(limit).await;
+        }
+    }
+}
+
+/// Asks a worker to leave because the daemon ends, and to tell its client why its session was not parked.
+fn end(worker: &Worker) {
+    match worker.not_parked() {
+        None => worker.end_because(STOPPED),
+        Some(why) => {
+            tracing::warn!(worker = worker.serial, why, "a session was not parked");
+            worker.end_because(&format!(
+                "{STOPPED}, and the session could not be parked: {why}"
+            ));
         }
     }
 }

@@ -83,7 +83,10 @@ impl Workers {
             let Some((best, _)) = best else { break };
             let spare = state.spares.swap_remove(best);
             match spare.send(message) {
-                Ok(()) => return Ok(spare),
+                Ok(()) => {
+                    spare.note_assignment(message);
+                    return Ok(spare);
+                }
                 // The spare worker has died and has not been reaped yet, or the system refuses the message.
                 Err(error) => {
                     spare.end();
@@ -98,6 +101,7 @@ impl Workers {
         let worker = self.start(state)?;
         // Without its message, the worker would stay for ever.
         worker.send(message).inspect_err(|_| worker.end())?;
+        worker.note_assignment(message);
         Ok(worker)
     }
 

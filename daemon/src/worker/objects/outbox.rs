@@ -9,8 +9,8 @@
 //! [`GATHERED`] completions wait or the flusher ticks. The last one in progress never waits.
 //!
 //! In a host, a command may fail because a neighbour has broken the native context. If another worker can execute the
-//! session's commands again ([`Outbox::withhold_suspects`]), nothing is sent from such a failure on, until somebody has looked at
-//! the context.
+//! session's commands again ([`Outbox::withhold_suspects`]), nothing is sent from such a failure on, until the keeper has looked
+//! at the context.
 //!
 //! Kernels' printed text is drained before each batch is closed, so it travels no later than the
 //! completions that follow it.
@@ -78,7 +78,7 @@ struct OutboxState {
     last: Option<Instant>,
     // Whether the flusher ticks.
     ticking: bool,
-    // Whether nothing is sent, because a command has failed and nobody has looked at its context yet.
+    // Whether nothing is sent, because a command has failed and the keeper has not looked at its context yet.
     withheld: bool,
     // Whether the session has ended, so that no thread may wait here.
     is_over: bool,
@@ -130,7 +130,11 @@ impl Outbox {
 
     /// Ends the session's waiting threads here. Later messages go nowhere, because the connection is lost.
     pub(crate) fn stop(&self) {
-        self.state.lock().is_over = true;
+        let mut state = self.state.lock();
+        state.is_over = true;
+        state.withheld = false;
+        self.withholds.store(false, Ordering::Relaxed);
+        drop(state);
         self.flood.notify_all();
         self.free.notify_all();
     }
@@ -200,7 +204,7 @@ impl Outbox {
     // Notes the end of a command.
     fn note_end(&self, state: &mut OutboxState, completion: &Completion, now: Instant) {
         let status = Status(completion.status);
-        // Before the suspicion is noted, which somebody may take at once.
+        // Before the suspicion is noted, which the keeper may take at once.
         state.withheld |= may_spoil(status) && self.withholds.load(Ordering::Relaxed);
         self.progress.note(status, now);
     }
@@ -213,9 +217,10 @@ impl Outbox {
     /// Sends what was withheld, because the contexts work.
     pub(crate) fn send_suspects(&self) {
         let mut state = self.state.lock();
-        if std::mem::take(&mut state.withheld) {
+        // A further failure may have come after the look.
+        if state.withheld && !self.progress.is_suspect() {
+            state.withheld = false;
             self.send(state);
-            self.free.notify_all();
         }
     }
 
@@ -364,8 +369,15 @@ impl Outbox {
     /// another sender has taken some of it. So the caller does not find the same text again.
     pub(crate) fn text_waits(&self) {
         let mut state = self.state.lock();
-        while (state.sending || state.withheld) && !state.is_over {
+        while state.sending && !state.is_over {
             self.free.wait(&mut state);
+        }
+        if state.withheld {
+            drop(state);
+            // The text goes with what is withheld.
+            let text = self.printed.drain();
+            self.state.lock().batch.printed.extend(text);
+            return;
         }
         self.send(state);
     }
@@ -396,7 +408,7 @@ impl Outbox {
             }
             drop(state);
             // Drained after the completions were taken, so that all output of their kernels is included.
-            batch.printed = self.printed.drain();
+            batch.printed.extend(self.printed.drain());
             batch.applied = applied;
             let sent = if news || has_something(&batch) {
                 self.sink.send(batch);
@@ -507,5 +519,59 @@ mod tests {
         let batches = stops.1.lock();
         let applied: Vec<_> = batches.iter().map(|batch| batch.applied).collect();
         assert_eq!(applied, [0, 1]);
+    }
+
+    /// Keeps each batch.
+    #[derive(Default)]
+    struct Sent(Mutex<Vec<EventBatch>>);
+
+    impl EventSink for Sent {
+        fn send(&self, batch: EventBatch) {
+            self.0.lock().push(batch);
+        }
+
+        fn violated(&self, _: String) {}
+    }
+
+    impl Sent {
+        fn events(&self) -> Vec<u64> {
+            let batches = self.0.lock();
+            let completions = batches.iter().flat_map(|batch| &batch.completions);
+            completions.map(|of| of.event).collect()
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_from_a_suspicious_failure_on_until_its_context_was_looked_at() {
+        let sent = Arc::new(Sent::default());
+        let sink: Arc<dyn EventSink> = Arc::<Sent>::clone(&sent);
+        let account = Slot::alone();
+        let busy = Busy::new(account.clone(), []);
+        let outbox = Outbox::new(sink, Printed::new(None), account, busy, Alive::default());
+        let end = |event, status| Completion {
+            event,
+            status,
+            ..Completion::default()
+        };
+        const SUSPICIOUS: i32 = Status::OUT_OF_RESOURCES.0;
+        outbox.complete(end(1, SUSPICIOUS), None);
+        assert!(outbox.progress().take_suspicion());
+        outbox.withhold_suspects();
+        outbox.complete(end(2, 0), None);
+        outbox.complete(end(3, SUSPICIOUS), None);
+        outbox.complete(end(4, 0), None);
+        outbox.text_waits();
+        assert_eq!(sent.events(), [1, 2]);
+        // A failure that came after the look waits for the next one.
+        outbox.send_suspects();
+        assert_eq!(sent.events(), [1, 2]);
+        assert!(outbox.progress().take_suspicion());
+        outbox.send_suspects();
+        assert_eq!(sent.events(), [1, 2, 3, 4]);
+        // A session that ends withholds nothing: nobody would look.
+        outbox.complete(end(5, SUSPICIOUS), None);
+        outbox.stop();
+        outbox.complete(end(6, SUSPICIOUS), None);
+        assert_eq!(sent.events(), [1, 2, 3, 4, 5, 6]);
     }
 }

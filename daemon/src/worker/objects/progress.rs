@@ -62,6 +62,11 @@ impl Progress {
         self.is_suspect.load(Ordering::Relaxed) && self.is_suspect.swap(false, Ordering::Relaxed)
     }
 
+    /// Whether a command has ended so since the last [`Progress::take_suspicion`].
+    pub(super) fn is_suspect(&self) -> bool {
+        self.is_suspect.load(Ordering::Relaxed)
+    }
+
     fn stamp_now(&self) {
         if self.is_timed.load(Ordering::Relaxed) {
             self.stamp(Instant::now());

@@ -260,6 +260,11 @@ impl Running {
         };
         ending.log(self.stage.id().is_some());
         if self.stage.resumes() && !self.stage.is_parked() {
+            if let Ending::Broken(_) = ending
+                && self.stage.assignment().is_some_and(|of| of.reexecutes)
+            {
+                self.stage.report(&ToSupervisor::LeavesHost);
+            }
             self.stage.leaves(&ending.to_string());
         }
         if let Some(account) = self.stage.account() {

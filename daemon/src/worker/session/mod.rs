@@ -509,8 +509,9 @@ fn start_threads(shared: &Arc<Shared>) {
         let shared = Arc::clone(shared);
         move || {
             while !shared.over.pause(KEEPING) {
-                shared.clean_up();
+                // First, because messages may wait for it.
                 neighbours::look_for_spoiled_contexts(&shared);
+                shared.clean_up();
             }
             neighbours::leave_suspicion(&shared);
         }

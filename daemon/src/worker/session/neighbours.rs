@@ -68,7 +68,7 @@ pub(super) fn look_for_spoiled_contexts(shared: &Shared) {
         }
     }
     match (&shared.builds, is_lost && shared.reexecutes) {
-        (Some(builds), true) => builds.note_context_lost(),
+        (Some(builds), true) => builds.leave_host(),
         _ => shared.outbox.send_suspects(),
     }
 }

@@ -69,8 +69,10 @@ pub(in super::super) fn restore(
     if !std::mem::replace(&mut under_way.has_clock, true) {
         under_way.begun = Instant::now();
         // Before the first queue, with which a device's clock may be compared with the host's.
+        // The sessions of a host have one clock, which each of them began by.
         if let Source::Files(contents) = &under_way.from
             && let Some(first) = contents.first()
+            && shared.commons.is_none()
         {
             file::set_clock(first);
         }
@@ -150,9 +152,11 @@ fn fill(shared: &Arc<Shared>, contents: &[File]) -> Result<(), Violation> {
         found.collect::<Option<Vec<_>>>()
     };
     let memory = memory.ok_or_else(|| lost(NotMoved::Record.to_string()))?;
-    reader
-        .fill(&memory, further)
-        .map_err(|error| lost(error.to_string()))?;
+    // In a host, the supervisor sees by this which session may have ended the process.
+    shared.outbox.begin(1);
+    let filled = reader.fill(&memory, further);
+    shared.outbox.end(1);
+    filled.map_err(|error| lost(error.to_string()))?;
     let state = reader.finish().map_err(|error| lost(error.to_string()))?;
     clear_rest(shared, &state).map_err(|error| lost(error.to_string()))?;
     add_events(shared, &state)?;
