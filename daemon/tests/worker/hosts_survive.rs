@@ -1,9 +1,7 @@
 //! Tests of sessions that share a process: each is parked, and each goes on after a neighbour has killed the process, if its
 //! client asks for that.
 
-use causeway_proto::command::{
-    CommandBatch, CreateKernel, Enqueue, Parking, command::Kind, enqueue,
-};
+use causeway_proto::command::{CommandBatch, CreateKernel, Enqueue, Parking, command::Kind};
 use causeway_proto::control::OpenSessionRequest;
 use causeway_proto::preamble::REEXECUTES;
 
