@@ -633,13 +633,14 @@ mod tests {
             }
         });
         let begun = Instant::now();
-        let error = dialer
+        let not_opened = dialer
             .open(
                 Purpose::Commands,
                 Retry::Closed,
                 begun + Duration::from_millis(200),
             )
             .unwrap_err();
+        let error = not_opened.error;
         assert!(
             begun.elapsed() < Duration::from_millis(600),
             "{:?}",
