@@ -60,6 +60,7 @@ impl Readiness {
         let (known, changed) = self.inventory.current().await;
         if changed {
             self.workers.retire_spares();
+            self.workers.note_devices(Arc::clone(&known));
         }
         let devices = warm::devices(&self.settings.warm, &known.inventory);
         self.workers.warm(devices);

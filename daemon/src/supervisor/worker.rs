@@ -463,6 +463,13 @@ impl Worker {
         self.close_reason.get().or(said).is_some()
     }
 
+    /// Notes that the session cannot go on in its host, if another worker may take the place of this one.
+    fn may_leave_host(&self) {
+        if self.reexecutes() {
+            self.leaves_host.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the session cannot go on in its host, and another worker may take the place of this one.
     pub(super) fn leaves_host(&self) -> bool {
         self.leaves_host.load(Ordering::Relaxed)

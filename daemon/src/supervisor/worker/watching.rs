@@ -141,6 +141,10 @@ impl Worker {
                 leaving.is_due(Instant::now() + PARKED_WITHIN);
             }
             Ok(Some(ToSupervisor::Released)) if body.is_hosted() => {
+                // The host could not serve the session. A process of its own may.
+                if !watched.client.has_come() && self.said.get().is_none() {
+                    self.may_leave_host();
+                }
                 return Some(ended(self.leaves_host()));
             }
             Ok(Some(ToSupervisor::Building)) if body.is_hosted() => leaving.may_take(BUILD_WITHIN),
@@ -190,7 +194,7 @@ impl Worker {
         }
         let reason = "the session cannot go on in the process that it shares with others on the node; its log says why";
         let _ = self.loss.set(reason.to_owned());
-        self.leaves_host.store(true, Ordering::Relaxed);
+        self.may_leave_host();
         self.is_ending.store(true, Ordering::Relaxed);
         self.shut_channel(body);
         leaving.is_due(Instant::now());
@@ -372,6 +376,12 @@ impl Worker {
     }
 
     fn hear(self: &Arc<Worker>, message: ToSupervisor) {
+        // Also after the end of the host, in whose channel this was left.
+        if let ToSupervisor::LeavesHost = message
+            && self.process_id().is_none()
+        {
+            self.may_leave_host();
+        }
         if let ToSupervisor::Checkpoint { restores, contents } = message {
             return self.keep_checkpoint(restores, &contents);
         }

@@ -38,8 +38,9 @@ pub(super) struct Parked {
     pub(super) files: Option<ParkedSessions>,
     /// The boot of this machine.
     boot: String,
-    /// The node's devices, once they are known.
+    /// The node's devices, once they are known, and as they were found last.
     devices: Option<Arc<Known>>,
+    latest: Option<Arc<Known>>,
     sessions: HashMap<SessionId, Ticket>,
     /// What sessions are assigned that this daemon parks.
     template: Option<Assignment>,
@@ -56,6 +57,7 @@ impl Default for Parked {
             // Without it, sessions that were parked have a process each.
             boot: leftovers::boot().unwrap_or_default(),
             devices: None,
+            latest: None,
             sessions: HashMap::new(),
             template: None,
             unwritten: Vec::new(),
@@ -189,8 +191,17 @@ impl Workers {
 
     /// Lets the clients of parked sessions come back, because the node's devices are known.
     pub(in super::super) fn take_back_parked(&self, devices: Arc<Known>) {
-        self.0.state.lock().parked.devices = Some(devices);
+        let mut state = self.0.state.lock();
+        let latest = &mut state.parked.latest;
+        latest.get_or_insert_with(|| Arc::clone(&devices));
+        state.parked.devices = Some(devices);
+        drop(state);
         self.0.reaped.notify_waiters();
+    }
+
+    /// Notes the node's devices, which may have changed.
+    pub(in super::super) fn note_devices(&self, latest: Arc<Known>) {
+        self.0.state.lock().parked.latest = Some(latest);
     }
 
     /// Asks the workers of all sessions that can be parked to do that.
@@ -404,7 +415,7 @@ impl Workers {
             leased: place.as_ref().map(Place::devices),
             isolated,
         };
-        let devices = state.parked.devices.as_ref();
+        let devices = state.parked.latest.as_ref();
         let domain = devices.and_then(|devices| self.0.domains.of(&asked, &devices.inventory));
         let checkpoint = |restores: Restores| Checkpoint::parked(restores.applied);
         Opening {
@@ -451,6 +462,8 @@ impl Workers {
         }
         let admitted = self.admit(opening, assignment)?;
         let domain = opening.domain.as_ref();
+        // A process of its own goes by the clock of the contents.
+        opening.isolated |= domain.is_none();
         let worker = self.begin_at(state, &admitted.message, Some(&kept), domain)?;
         if opening.checkpoint.is_some() {
             worker.begins_at(kept);

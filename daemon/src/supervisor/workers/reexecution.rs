@@ -309,6 +309,8 @@ impl Workers {
         };
         let kept_here = kept.as_ref();
         let worker = self.begin_at_with_retries(state, &message, checkpoint, kept_here, domain)?;
+        // The process goes by the clock of the checkpoint.
+        served.isolated |= domain.is_none() && kept.is_some();
         served.host = domain.and_then(|domain| state.host_of(&worker, domain));
         if let Some(kept) = kept {
             worker.begins_at(kept);

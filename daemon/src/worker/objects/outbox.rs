@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use causeway_proto::bulk::CHECKPOINT;
 use causeway_proto::command::{Answer, Completion, EventBatch, LinkState, Notice, Parking};
 use causeway_proto::status::Status;
@@ -95,6 +96,8 @@ const QUICK: Duration = Duration::from_micros(25);
 const GATHERED: usize = 64;
 /// Longest wait of a completion in a flood, apart from the precision of the system's timers.
 const TICK: Duration = Duration::from_micros(100);
+/// Bytes of text that are withheld at most. Beyond, everything is sent.
+const MOST_TEXT: usize = 4 << 20;
 /// Number of ticks without anything to send after which the flusher sleeps.
 const IDLE_TICKS: u32 = 20;
 
@@ -373,11 +376,13 @@ impl Outbox {
             self.free.wait(&mut state);
         }
         if state.withheld {
-            drop(state);
             // The text goes with what is withheld.
-            let text = self.printed.drain();
-            self.state.lock().batch.printed.extend(text);
-            return;
+            let text = &mut state.batch.printed;
+            text.extend(self.printed.drain());
+            if text.iter().map(Bytes::len).sum::<usize>() < MOST_TEXT {
+                return;
+            }
+            state.withheld = false;
         }
         self.send(state);
     }

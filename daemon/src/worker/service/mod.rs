@@ -261,9 +261,10 @@ impl Running {
         ending.log(self.stage.id().is_some());
         if self.stage.resumes() && !self.stage.is_parked() {
             if let Ending::Broken(_) = ending
+                && self.stage.scope.is_hosted()
                 && self.stage.assignment().is_some_and(|of| of.reexecutes)
             {
-                self.stage.report(&ToSupervisor::LeavesHost);
+                self.stage.leave_host();
             }
             self.stage.leaves(&ending.to_string());
         }

@@ -174,7 +174,7 @@ fn take(stage: &Arc<Stage>, bytes: [u8; PREAMBLE], socket: TcpStream) {
         proof::refuse(&socket.into(), Verdict::Malformed);
         return;
     };
-    if stage.is_parked() {
+    if stage.is_elsewhere() {
         proof::refuse(&socket.into(), Verdict::Parked);
         return;
     }

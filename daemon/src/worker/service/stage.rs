@@ -82,6 +82,8 @@ struct StageState {
     /// The generation of the client's lanes, if the session was parked and its command connection has come.
     generation: Option<u64>,
     is_parked: bool,
+    /// Whether another worker takes the place of this one.
+    is_elsewhere: bool,
     makes_checkpoint: bool,
 }
 
@@ -220,6 +222,18 @@ impl Stage {
     /// Notes that a checkpoint is made, or is not.
     pub(super) fn ends_checkpoint(&self) {
         self.state.lock().makes_checkpoint = false;
+    }
+
+    /// Tells the supervisor that the session cannot go on in its host. Its client has to try again.
+    pub(super) fn leave_host(&self) {
+        self.state.lock().is_elsewhere = true;
+        self.report(&ToSupervisor::LeavesHost);
+    }
+
+    /// Whether another worker has the session now, or soon.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        let state = self.state.lock();
+        state.is_parked || state.is_elsewhere
     }
 
     /// Whether the session is parked.
