@@ -77,6 +77,24 @@ fn a_client_that_stands_acknowledges_an_end_without_a_heartbeat() {
     wait_for(|| fake.acknowledged() == 2);
 }
 
+/// The thread that handles the last word breaks the connection, and another one dials at once.
+#[test]
+fn the_client_comes_back_behind_the_word_that_its_session_is_parked() {
+    for round in 0..100 {
+        let fake = FakeNode::start(parks());
+        let upper = Upper::new();
+        let (_node, session, mut worker) = fake.open(Carrier::Direct, &upper);
+        send_all(&session, vec![buffer(1)]);
+        worker.send(says(Parking::Stand));
+        until_it_stands(&mut worker);
+        fake.set_position(1 | WANTS_RECORD);
+        worker.send(says(Parking::Done));
+        wait_for(|| fake.positions().len() == 2);
+        // The worker has sent two batches. The client has got the second, because it has acted on it.
+        assert_eq!(fake.positions()[1], 2, "round {round}");
+    }
+}
+
 #[test]
 fn the_next_daemon_gets_the_record_and_what_was_held_back() {
     for carrier in [Carrier::Direct, Carrier::Grpc] {

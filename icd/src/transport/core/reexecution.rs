@@ -405,9 +405,11 @@ impl Core {
 
     // ---- another worker ----------------------------------------------------------
 
-    /// Handles no event batch any more that comes over the present connection, which is broken.
+    /// Handles no event batch any more that comes over the present connection, which is broken. Does nothing if the next
+    /// connection leads to the same worker, which sends again what was not handled.
     pub(super) fn stop_handling(&self, resume: &Resume) {
-        if self.again().is_none() {
+        // The client of a session that is parked stands. The next worker does not have the batch that says so.
+        if self.again().is_none() && !self.outbox.stands() {
             return;
         }
         let next = resume.generation.load(Ordering::Acquire) + 1;
