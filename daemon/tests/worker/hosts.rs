@@ -97,7 +97,7 @@ fn used_on_card() -> Option<u64> {
     text.lines().next()?.trim().parse().ok()
 }
 
-fn kill(pid: u32) {
+pub(super) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

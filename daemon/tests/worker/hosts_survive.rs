@@ -5,6 +5,7 @@ use causeway_proto::command::{CommandBatch, CreateKernel, Enqueue, Parking, comm
 use causeway_proto::control::OpenSessionRequest;
 use causeway_proto::preamble::REEXECUTES;
 
+use super::hosts::kill;
 use super::parked::{CONTENTS, FAKE, LONG, LOOPBACK, Node, record};
 use crate::common::parking::{come_back, contents, hear_parking, park, read, record_on, stands};
 use crate::common::resuming::{Resuming, process};
@@ -268,9 +269,4 @@ fn a_context_that_a_neighbour_has_broken_is_a_pause_for_sessions_that_are_execut
     assert_eq!(failure_of(fails), Some(-5));
     let broken = "[[call]]\nname = \"clEnqueueMarkerWithWaitList\"\nfail = -36";
     assert_eq!(failure_of(&format!("{fails}{broken}")), None);
-}
-
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

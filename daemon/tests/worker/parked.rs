@@ -35,7 +35,7 @@ impl Node {
         Node::holding("")
     }
 
-    /// With more keys of `[survival]`.
+    /// With more keys of `[survival]`, or further tables.
     pub(super) fn holding(more: &str) -> Node {
         let folder = tempfile::tempdir().unwrap();
         let parked = folder.path().join("parked");

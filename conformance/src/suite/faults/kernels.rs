@@ -38,10 +38,7 @@ pub(super) fn outside(stage: &Stage) -> Result<Verdict, Wrong> {
 /// it go on whose commands are executed again, also in the same host.
 pub(super) fn divide_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
     let mut node = Node::start(stage, Driver::Fake("kernel.divide.crash = \"divide\""))?;
-    let beside = [
-        Bystander::reexecuting(stage, &node)?,
-        Bystander::reexecuting(stage, &node)?,
-    ];
+    let beside = two_reexecuting(stage, &node)?;
     let mut program = Running::program(stage, "divide", &node.way().reexecuting())?;
     program.until("ready")?;
     let begin = Instant::now();
@@ -61,10 +58,7 @@ pub(super) fn divide_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
 /// host, the driver dies of it, or executes nothing more in the context that they share.
 pub(super) fn outside_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
     let mut node = Node::start(stage, Driver::Native)?;
-    let beside = [
-        Bystander::reexecuting(stage, &node)?,
-        Bystander::reexecuting(stage, &node)?,
-    ];
+    let beside = two_reexecuting(stage, &node)?;
     let mut program = Running::program(stage, "outside", &node.way())?;
     program.until("ready")?;
     program.go_on()?;
@@ -76,6 +70,12 @@ pub(super) fn outside_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
     }
     node.assert_alive()?;
     ended(saw, begin, EXECUTED_AGAIN)
+}
+
+/// Two programs whose commands are executed again.
+fn two_reexecuting(stage: &Stage, node: &Node) -> Result<[Bystander; 2], Wrong> {
+    let start = || Bystander::reexecuting(stage, node);
+    Ok([start()?, start()?])
 }
 
 fn faulty(
