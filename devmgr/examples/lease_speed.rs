@@ -24,6 +24,35 @@ struct Bench {
 }
 
 impl Bench {
+    fn new() -> Bench {
+        let start = Calendar {
+            time: Time(0),
+            wall: Wall(1_700_000_000_000),
+        };
+        Bench {
+            manager: Manager::load(Rows::default(), start),
+            now: Time(0),
+            times: Vec::new(),
+        }
+    }
+
+    /// Lets a node join, and returns its id.
+    fn join(&mut self, node: u32, devices: Vec<OfferedDevice>) -> NodeId {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&node.to_be_bytes());
+        let step = self.event(Event::NodeJoined(Joined {
+            stopping: false,
+            node: NodeId(id),
+            account: None,
+            name: format!("node{node}"),
+            addresses: Vec::new(),
+            devices,
+            running: Vec::new(),
+        }));
+        self.carry_out(step);
+        NodeId(id)
+    }
+
     fn event(&mut self, event: Event) -> Step {
         self.now.0 += 1;
         let start = Instant::now();
@@ -133,18 +162,8 @@ fn release(of: u32) -> Event {
 
 /// What a node account may bring at most, in one hello and in all.
 fn largest(nodes: u32, devices: u32, kinds: u32, what: &str) {
-    let start = Calendar {
-        time: Time(0),
-        wall: Wall(1_700_000_000_000),
-    };
-    let mut bench = Bench {
-        manager: Manager::load(Rows::default(), start),
-        now: Time(0),
-        times: Vec::new(),
-    };
+    let mut bench = Bench::new();
     for node in 0..nodes {
-        let mut id = [0; 16];
-        id[..4].copy_from_slice(&node.to_be_bytes());
         let own = |at: u32| {
             let mut device = device(node, at);
             let kind = node * kinds + at % kinds;
@@ -158,20 +177,10 @@ fn largest(nodes: u32, devices: u32, kinds: u32, what: &str) {
         };
         let devices: Vec<_> = (0..devices).map(own).collect();
         limits::check_node(&devices).expect("within the limits");
-        let node = NodeId(id);
-        let step = bench.event(Event::NodeJoined(Joined {
-            stopping: false,
-            node,
-            account: None,
-            name: format!("node{id:?}"),
-            addresses: Vec::new(),
-            devices,
-            running: Vec::new(),
-        }));
-        bench.carry_out(step);
+        let id = bench.join(node, devices);
         // Half of them are lost, which is counted node by node.
-        if id[3] % 2 == 1 {
-            let step = bench.event(Event::NodeLost { node });
+        if node % 2 == 1 {
+            let step = bench.event(Event::NodeLost { node: id });
             bench.carry_out(step);
         }
     }
@@ -197,28 +206,9 @@ fn largest(nodes: u32, devices: u32, kinds: u32, what: &str) {
 fn main() {
     largest(1, 1024, 64, "largest hello");
     largest(4096, 16, 1, "largest account");
-    let start = Calendar {
-        time: Time(0),
-        wall: Wall(1_700_000_000_000),
-    };
-    let mut bench = Bench {
-        manager: Manager::load(Rows::default(), start),
-        now: Time(0),
-        times: Vec::new(),
-    };
+    let mut bench = Bench::new();
     for node in 0..NODES {
-        let mut id = [0; 16];
-        id[..4].copy_from_slice(&node.to_be_bytes());
-        let step = bench.event(Event::NodeJoined(Joined {
-            stopping: false,
-            node: NodeId(id),
-            account: None,
-            name: format!("node{node}"),
-            addresses: Vec::new(),
-            devices: (0..8).map(|at| device(node, at)).collect(),
-            running: Vec::new(),
-        }));
-        bench.carry_out(step);
+        bench.join(node, (0..8).map(|at| device(node, at)).collect());
     }
     bench.report("a node joins");
     const LINES: [&str; 3] = [

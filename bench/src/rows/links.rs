@@ -44,6 +44,28 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
         .way(Way::Lz4)
         .link(Link::Near1),
     );
+    rows.extend(busy(bytes));
+    let map = bytes.min(64 << 20);
+    rows.push(
+        Row::new(
+            Group::Links,
+            Task::UnmapBytes(map),
+            "unmap-bytes",
+            format!(
+                "bytes on the wire, unmap of a read map of {}",
+                size_name(map)
+            ),
+        )
+        .unit(Unit::Bytes)
+        .link(Link::Plain)
+        .most_rounds(1),
+    );
+    rows
+}
+
+// How a transfer and a small command disturb each other.
+fn busy(bytes: u64) -> Vec<Row> {
+    let mut rows = Vec::new();
     for (link, tag, text) in [
         (Link::Cable1, "cable", "1 Gbit/s cable"),
         (Link::Near1, "switch", "1 Gbit/s switch"),
@@ -70,20 +92,5 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
             );
         }
     }
-    let map = bytes.min(64 << 20);
-    rows.push(
-        Row::new(
-            Group::Links,
-            Task::UnmapBytes(map),
-            "unmap-bytes",
-            format!(
-                "bytes on the wire, unmap of a read map of {}",
-                size_name(map)
-            ),
-        )
-        .unit(Unit::Bytes)
-        .link(Link::Plain)
-        .most_rounds(1),
-    );
     rows
 }

@@ -340,6 +340,11 @@ impl Report {
             mebibytes(self.full),
             mebibytes(self.restarted),
         )?;
+        self.write_rest(f)
+    }
+
+    // What not every run has.
+    fn write_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(views) = &self.views {
             writeln!(
                 f,

@@ -360,23 +360,8 @@ fn survive(
         return Ok(Verdict::Skipped("the daemons are given".to_owned()));
     };
     let renames = program.fakes.is_none() && nodes.cluster().is_none() && can_mount(&directory);
-    let holds = std::env::var_os(sides::HOLD).is_some_and(|of| of == "client");
-    let applies = |kind| match kind {
-        kind if !is_wanted(settings, kind) => false,
-        Kind::LinkReset | Kind::LinkSilence => nodes.nodes > 1,
-        Kind::Address => renames,
-        Kind::ManagerStopped => nodes.cluster().is_some(),
-        Kind::Drain => moves,
-        // A session of a lease is not parked for the next daemon.
-        Kind::Restart => restarts && nodes.cluster().is_none(),
-        // PoCL writes a kernel's text by one call. If the process is stopped in that call, the rest of the text is lost,
-        // also natively.
-        Kind::WorkerStopped => !program.name.starts_with("printf"),
-        Kind::WorkerKilled => killed,
-        // A node takes its checkpoints with it.
-        Kind::DaemonKilled => killed && holds,
-        _ => true,
-    };
+    let applies =
+        |kind| is_wanted(settings, kind) && can_happen(kind, program, &nodes, killed, renames);
     let seed = sides.effort.seed + 1000 * number;
     let schedule = Schedule::new(seed, settings.mtbf, faster, applies);
     let mut trial = Trial {
@@ -401,6 +386,30 @@ fn survive(
         return Ok(Verdict::Skipped(format!("it fails natively: {why}")));
     }
     trial.run_all(sides.effort.seed)
+}
+
+/// Whether a fault of this kind can happen to the program, and the program can survive it. `renames`: the program reads
+/// the name of its node from a file of its own.
+fn can_happen(kind: Kind, program: &Program, nodes: &Sides, killed: bool, renames: bool) -> bool {
+    let is_managed = nodes.cluster().is_some();
+    let restarts = program.is_parked();
+    match kind {
+        Kind::LinkReset | Kind::LinkSilence => nodes.nodes > 1,
+        Kind::Address => renames,
+        Kind::ManagerStopped => is_managed,
+        Kind::Drain => restarts && is_managed,
+        // A session of a lease is not parked for the next daemon.
+        Kind::Restart => restarts && !is_managed,
+        // PoCL writes a kernel's text by one call. If the process is stopped in that call, the rest of the text is lost,
+        // also natively.
+        Kind::WorkerStopped => !program.name.starts_with("printf"),
+        Kind::WorkerKilled => killed,
+        // A node takes its checkpoints with it.
+        Kind::DaemonKilled => {
+            killed && std::env::var_os(sides::HOLD).is_some_and(|of| of == "client")
+        }
+        _ => true,
+    }
 }
 
 /// Writes the settings of the daemons.
@@ -565,39 +574,8 @@ impl Trial<'_> {
         seed: u64,
         faults: bool,
     ) -> Result<Result<Shown, String>, SetupError> {
-        let (program, directory) = (self.program, self.sides.fresh_directory()?);
-        let more = match side {
-            Side::Causeway => program.elsewhere,
-            _ => program.natively,
-        };
-        let mut arguments: Vec<String> = program
-            .arguments
-            .iter()
-            .map(|of| (*of).to_owned())
-            .collect();
-        arguments.extend(more.iter().map(|of| (*of).to_owned()));
-        if program.seeded {
-            arguments.extend(["--seed".to_owned(), seed.to_string()]);
-        }
-        let devices = program.fakes.unwrap_or(1);
-        let launch = match (&self.injector.hosts, side) {
-            (Some(hosts), Side::Causeway) => Launch::new("unshare")
-                .args(mounting(hosts))
-                .args([self.path.display().to_string()])
-                .servers(self.named()?),
-            _ => Launch::new(self.path),
-        };
-        let launch = launch
-            .args(arguments)
-            .directory(&directory)
-            // Later runs find the kernels that a program keeps, but no other program's.
-            .env("XDG_CACHE_HOME", self.home.display().to_string())
-            .env("XDG_DATA_HOME", self.home.display().to_string())
-            .env("FAKE_OPENCL_CONFIG", format!("devices = {devices}; {FAKE}"))
-            .env(sides::RESUME, format!("{}s", self.resume.as_secs()))
-            .env("CONFORMANCE_WATCHDOG", WATCHED_FOR.as_secs().to_string())
-            .env("CAUSEWAY_REEXECUTE", if self.killed { "1" } else { "0" })
-            .limit(RUN_WITHIN);
+        let directory = self.sides.fresh_directory()?;
+        let launch = self.launch(side, seed, &directory)?;
         let sides = self.sides;
         if faults && side == Side::Causeway {
             injector::wait_until_quiet(sides);
@@ -621,7 +599,7 @@ impl Trial<'_> {
         if side == Side::Causeway {
             self.survived += made::count(&finished);
         }
-        Ok(Ok(match program.writes {
+        Ok(Ok(match self.program.writes {
             Some(name) => {
                 let file = fs::read(directory.join(name));
                 (
@@ -631,6 +609,43 @@ impl Trial<'_> {
             }
             None => (finished.stdout, Vec::new()),
         }))
+    }
+
+    /// How the program runs on this side.
+    fn launch(&self, side: Side, seed: u64, directory: &Path) -> Result<Launch, SetupError> {
+        let program = self.program;
+        let more = match side {
+            Side::Causeway => program.elsewhere,
+            _ => program.natively,
+        };
+        let mut arguments: Vec<String> = program
+            .arguments
+            .iter()
+            .map(|of| (*of).to_owned())
+            .collect();
+        arguments.extend(more.iter().map(|of| (*of).to_owned()));
+        if program.seeded {
+            arguments.extend(["--seed".to_owned(), seed.to_string()]);
+        }
+        let devices = program.fakes.unwrap_or(1);
+        let launch = match (&self.injector.hosts, side) {
+            (Some(hosts), Side::Causeway) => Launch::new("unshare")
+                .args(mounting(hosts))
+                .args([self.path.display().to_string()])
+                .servers(self.named()?),
+            _ => Launch::new(self.path),
+        };
+        Ok(launch
+            .args(arguments)
+            .directory(directory)
+            // Later runs find the kernels that a program keeps, but no other program's.
+            .env("XDG_CACHE_HOME", self.home.display().to_string())
+            .env("XDG_DATA_HOME", self.home.display().to_string())
+            .env("FAKE_OPENCL_CONFIG", format!("devices = {devices}; {FAKE}"))
+            .env(sides::RESUME, format!("{}s", self.resume.as_secs()))
+            .env("CONFORMANCE_WATCHDOG", WATCHED_FOR.as_secs().to_string())
+            .env("CAUSEWAY_REEXECUTE", if self.killed { "1" } else { "0" })
+            .limit(RUN_WITHIN))
     }
 
     /// The servers by name, which the hosts file resolves.

@@ -58,56 +58,42 @@ pub(super) fn log_end(
         }
     };
     let cause = process::describe(status);
-    match session {
-        Some((session, owner))
-            if domain.is_some() && !status.success() && !worker.leaves_host() =>
-        {
-            tracing::warn!(
+    let is_expected = status.success() || worker.was_asked() != Asked::Nothing;
+    let Some((session, owner)) = session else {
+        match is_expected {
+            true => tracing::debug!(worker = serial, cause, "a spare worker ended"),
+            false => tracing::warn!(
+                worker = serial,
+                cause,
+                "a spare worker ended while it loaded the node's OpenCL"
+            ),
+        }
+        return;
+    };
+    macro_rules! log {
+        ($level:ident, $what:literal) => {
+            tracing::$level!(
                 ?session,
                 lease = owner.lease,
                 user = owner.user,
                 worker = serial,
                 domain,
                 cause,
-                "the session ended with its host"
-            );
-        }
-        Some((session, owner)) if process::is_crash(status) => tracing::error!(
-            ?session,
-            lease = owner.lease,
-            user = owner.user,
-            worker = serial,
-            cause,
+                $what
+            )
+        };
+    }
+    if domain.is_some() && !status.success() && !worker.leaves_host() {
+        log!(warn, "the session ended with its host");
+    } else if process::is_crash(status) {
+        log!(
+            error,
             "the session's worker crashed in a kernel or the driver; other sessions are not affected"
-        ),
-        Some((session, owner)) if status.success() || worker.was_asked() != Asked::Nothing => {
-            tracing::info!(
-                ?session,
-                lease = owner.lease,
-                user = owner.user,
-                worker = serial,
-                cause,
-                "session ended"
-            );
-        }
-        Some((session, owner)) => {
-            tracing::warn!(
-                ?session,
-                lease = owner.lease,
-                user = owner.user,
-                worker = serial,
-                cause,
-                "the session's worker ended unexpectedly"
-            );
-        }
-        None if status.success() || worker.was_asked() != Asked::Nothing => {
-            tracing::debug!(worker = serial, cause, "a spare worker ended");
-        }
-        None => tracing::warn!(
-            worker = serial,
-            cause,
-            "a spare worker ended while it loaded the node's OpenCL"
-        ),
+        );
+    } else if is_expected {
+        log!(info, "session ended");
+    } else {
+        log!(warn, "the session's worker ended unexpectedly");
     }
 }
 

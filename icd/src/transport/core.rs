@@ -7,19 +7,18 @@
 //! loss. So losses are reported on a transport thread, like everything else.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use causeway_proto::command::{Completion, EventBatch, Parking};
 use causeway_proto::id::{EventId, RequestId};
-use causeway_proto::preamble::{REEXECUTES, WANTS_RECORD};
 use causeway_proto::status::WireError;
 use causeway_security::Line;
 use parking_lot::Mutex;
 
-use self::acknowledging::Acknowledging;
 use self::reexecution::Reexecution;
+use self::resuming::Resume;
 use super::bulk::Received;
 use super::bulk::memory::HostRegion;
 use super::bulk::{Bulk, Guard, Owner, relay};
@@ -28,9 +27,7 @@ use super::encode::EncodeCommand;
 use super::events::SessionEvents;
 use super::flusher::Flusher;
 use super::granted::Granted;
-use super::kept::Impossible;
 use super::outbox::{Appended, Outbox};
-use super::patience::Positions;
 use super::reader::CommandReader;
 use super::report::{Reported, Tool};
 use super::requests::Requests;
@@ -41,6 +38,9 @@ use crate::trace;
 mod acknowledging;
 mod copied;
 mod reexecution;
+mod resuming;
+
+pub(super) use self::resuming::{Break, Connected, NotResumed};
 
 /// Why a parked session has no connection.
 const PARKED: &str =
@@ -73,50 +73,6 @@ pub(super) struct Core {
     closes: AtomicBool,
     lost: AtomicBool,
     over: AtomicBool,
-}
-
-/// What a session needs that outlives its connections.
-#[derive(Default)]
-struct Resume {
-    /// Number of the connections before this one.
-    generation: AtomicU64,
-    /// Identifies the socket of the heartbeat connection.
-    socket: Mutex<Option<u64>>,
-    /// The break, while there is no connection. Locked before the locks of outbox, carrier and lanes.
-    away: Mutex<Option<Break>>,
-    is_away: AtomicBool,
-    /// The latest generation of which a connection broke. Generation 0 is not looked at.
-    broken: AtomicU64,
-    resumed: AtomicU64,
-    /// Whether the bulk transfers have begun anew with a worker in the place of another, which has not asked to stand since.
-    is_anew: AtomicBool,
-    /// The incarnation of that worker.
-    anew_with: AtomicU64,
-    acknowledging: Mutex<Acknowledging>,
-}
-
-impl Resume {
-    /// Whether the transfers have begun anew with the worker of this incarnation.
-    fn is_anew_with(&self, incarnation: u64) -> bool {
-        let is_anew = self.is_anew.load(Ordering::Acquire);
-        is_anew && self.anew_with.load(Ordering::Acquire) == incarnation
-    }
-}
-
-/// Why and since when a session has no connection.
-#[derive(Clone, Debug)]
-pub(super) struct Break {
-    pub(super) reason: String,
-    pub(super) since: Instant,
-}
-
-/// Why a session does not go on over new connections.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NotResumed {
-    #[error(transparent)]
-    Impossible(#[from] Impossible),
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }
 
 /// The connections of a new session.
@@ -377,7 +333,7 @@ impl Core {
             Ok(Parking::No) => return Ok(false),
             Ok(Parking::Stand) if self.outbox.stand() => {
                 if let Some(resume) = &self.resume {
-                    resume.is_anew.store(false, Ordering::Release);
+                    *resume.anew_with.lock() = None;
                 }
                 self.bulk.expect_end(true);
             }
@@ -434,186 +390,6 @@ impl Core {
             Some(reader) => reader.wait_until(self, awaits, condition),
             None => self.progress.wait_until(awaits, condition),
         }
-    }
-
-    // ---- without connections ---------------------------------------------------
-
-    /// Number of the connections before the current one.
-    pub(super) fn generation(&self) -> u64 {
-        let resume = self.resume.as_ref();
-        resume.map_or(0, |resume| resume.generation.load(Ordering::Acquire))
-    }
-
-    /// Whether the session has no connection, and is being resumed.
-    pub(super) fn is_away(&self) -> bool {
-        let resume = self.resume.as_ref();
-        resume.is_some_and(|resume| resume.is_away.load(Ordering::Acquire))
-    }
-
-    /// Number of times that the session was resumed.
-    pub(super) fn resumed(&self) -> u64 {
-        let resume = self.resume.as_ref();
-        resume.map_or(0, |resume| resume.resumed.load(Ordering::Relaxed))
-    }
-
-    /// Why the session has no connection.
-    pub(super) fn the_break(&self) -> Option<Break> {
-        self.resume.as_ref()?.away.lock().clone()
-    }
-
-    /// The current heartbeat connection.
-    pub(super) fn heartbeat(&self) -> Arc<Line> {
-        Arc::clone(&self.heartbeat.lock())
-    }
-
-    /// Handles that a connection of this generation broke. Returns whether the session goes on without; otherwise it
-    /// has failed. Does not wait and calls no callback.
-    pub(super) fn break_off(&self, generation: u64, reason: String) -> bool {
-        let Some(resume) = &self.resume else {
-            self.fail(self.granted.explain(&reason, None));
-            return false;
-        };
-        // A program may close every descriptor it finds, and their numbers may be those of its own files by now. Sockets
-        // that are replaced would be closed once more.
-        if *resume.socket.lock() != super::socket::inode(&self.heartbeat.lock()) {
-            self.fail(format!(
-                "{reason}; the program has closed the library's descriptors"
-            ));
-            return false;
-        }
-        let mut away = resume.away.lock();
-        if self.is_failed() {
-            return false;
-        }
-        // Several threads meet the same break, and some of them late.
-        if generation != resume.generation.load(Ordering::Acquire) {
-            return true;
-        }
-        resume.broken.store(generation, Ordering::Release);
-        if away.is_some() {
-            return true;
-        }
-        tracing::debug!(self.address, reason, "a connection broke");
-        *away = Some(Break {
-            reason,
-            since: Instant::now(),
-        });
-        resume.is_away.store(true, Ordering::Release);
-        // Still under the lock: the break must not end before everything below is shut.
-        self.say_comes_back();
-        self.outbox.close();
-        self.carrier.shut_down();
-        self.heartbeat.lock().shut_down();
-        self.bulk.away();
-        true
-    }
-
-    /// The number of an event batch. The worker sends those behind it again on a new connection.
-    pub(super) fn position(&self) -> u64 {
-        if let Some(resume) = self.resume.as_ref().filter(|_| self.is_away()) {
-            self.stop_handling(resume);
-        }
-        let (resume, complete) = (self.resume.as_ref(), self.complete());
-        resume.map_or(0, |of| of.acknowledging.lock().window.position(complete))
-    }
-
-    /// How far the session has come, as far as this side knows.
-    pub(super) fn positions(&self) -> Positions {
-        (self.outbox.known_applied(), self.position())
-    }
-
-    /// The generation of bulk lanes if the worker of this incarnation wants the record. Lanes to a worker with which the
-    /// transfers have begun anew stay. Each worker that takes the place of one that has died gets lanes of its own.
-    pub(super) fn worker_generation_if_anew(&self, incarnation: u64) -> u64 {
-        let resume = self.resume.as_ref();
-        let now = self.bulk.worker_generation();
-        match resume.is_some_and(|resume| resume.is_anew_with(incarnation)) {
-            true => now,
-            false => now + 1,
-        }
-    }
-
-    /// Goes on over new connections. Returns the number of bytes that are written again. The next writer does that, not this thread, which
-    /// must hear the heartbeats.
-    ///
-    /// # Errors
-    /// [`NotResumed`]. The session stays away.
-    pub(super) fn go_on(&self, connected: Connected) -> Result<usize, NotResumed> {
-        let Some(resume) = &self.resume else {
-            return Ok(0);
-        };
-        if connected.position & REEXECUTES != 0 {
-            return self.go_on_again(resume, connected);
-        }
-        let Connected {
-            commands,
-            heartbeat,
-            told,
-            position,
-            incarnation,
-            ..
-        } = connected;
-        let generation = resume.generation.load(Ordering::Acquire) + 1;
-        self.replace_heartbeat(resume, heartbeat, told);
-        // The connection may break again before the worker is whole.
-        let is_anew = position & WANTS_RECORD != 0 && !resume.is_anew.swap(true, Ordering::AcqRel);
-        if is_anew {
-            resume.anew_with.store(incarnation, Ordering::Release);
-            // The worker before may have parked the session while the bytes of a checkpoint came.
-            drop(self.abandon_checkpoint());
-            if self.bulk.begin_anew() {
-                return Err(Impossible::NotRestored.into());
-            }
-        }
-        // The outbox is closed, so after the last writer nobody writes before it is opened again.
-        let writer = self.outbox.writer();
-        self.replace_commands(resume, commands, generation)?;
-        let mut away = resume.away.lock();
-        // A connection of this generation may have broken already.
-        if resume.broken.load(Ordering::Acquire) == generation {
-            drop(away);
-            self.say_comes_back();
-            self.carrier.shut_down();
-            self.heartbeat.lock().shut_down();
-            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-        }
-        // Under the lock, so that a lane that ends later breaks the new connections.
-        if self.bulk.has_shared_lane_ended() {
-            return Err(Impossible::SharedLaneEnded.into());
-        }
-        if position & WANTS_RECORD != 0 {
-            self.begin_behind_park(position & !WANTS_RECORD)?;
-        }
-        let again = self.outbox.reopen(writer, position)?;
-        *away = None;
-        resume.is_away.store(false, Ordering::Release);
-        // Under the lock, so that the next break shuts the lanes after this.
-        self.bulk.alive();
-        drop(away);
-        if self.is_failed() {
-            self.shut_down();
-        }
-        resume.resumed.fetch_add(1, Ordering::Relaxed);
-        self.flusher.wake();
-        Ok(again)
-    }
-
-    fn replace_heartbeat(&self, resume: &Resume, heartbeat: Arc<Line>, told: u64) {
-        // Together: the rest of an old acknowledgement must not go over the new connection.
-        let mut acknowledging = resume.acknowledging.lock();
-        let (mut socket, mut line) = (resume.socket.lock(), self.heartbeat.lock());
-        *socket = super::socket::inode(&heartbeat);
-        *line = heartbeat;
-        acknowledging.restart(told);
-    }
-
-    fn replace_commands(&self, resume: &Resume, commands: Line, generation: u64) -> io::Result<()> {
-        resume.generation.store(generation, Ordering::Release);
-        let readable = self.carrier.replace(commands, generation)?;
-        if let (Some(reader), Some(readable)) = (&self.reader, readable) {
-            reader.replace(readable, generation)?;
-        }
-        Ok(())
     }
 
     // ---- end -----------------------------------------------------------------
@@ -754,20 +530,6 @@ impl Core {
             away: away.unwrap_or_default(),
         });
     }
-}
-
-/// New connections to the session's worker, or to another one in its place.
-pub(super) struct Connected {
-    pub(super) commands: Line,
-    pub(super) heartbeat: Arc<Line>,
-    /// This end's position, as the worker knows it.
-    pub(super) told: u64,
-    /// Number of commands that the worker has applied.
-    pub(super) position: u64,
-    /// Tells the worker from another one; 0: not known.
-    pub(super) incarnation: u64,
-    /// Whether the session was lost with its daemon and opened again.
-    pub(super) is_reopened: bool,
 }
 
 impl Owner for Core {

@@ -29,7 +29,8 @@ use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
 
 use super::copied::Pending;
-use super::{Connected, Core, NotResumed, Resume};
+use super::resuming::Resume;
+use super::{Connected, Core, NotResumed};
 use crate::config::{Hold, Survival};
 use crate::transport::bulk::Received;
 use crate::transport::bulk::memory::HostRegion;
@@ -452,32 +453,15 @@ impl Core {
         // The connection may have broken before this worker was whole. Its lanes stay, with what they have carried.
         if !resume.is_anew_with(incarnation) {
             self.begin_transfers_again(again);
-            resume.anew_with.store(incarnation, Ordering::Release);
-            resume.is_anew.store(true, Ordering::Release);
+            *resume.anew_with.lock() = Some(incarnation);
         }
         self.replace_commands(resume, commands, generation)?;
-        let mut away = resume.away.lock();
-        // A connection of this generation may have broken already.
-        if resume.broken.load(Ordering::Acquire) == generation {
-            drop(away);
-            self.carrier.shut_down();
-            self.heartbeat.lock().shut_down();
-            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-        }
+        let away = self.lock_unbroken(resume, generation)?;
         let is_another = again.deaths.lock().is_another(incarnation);
         if is_another {
             self.note_death(again, is_reopened)?;
         }
-        // A checkpoint that the program holds counts, whatever the node has.
-        if !self.outbox.holds_contents() {
-            // The worker before may have died before it could say that its last checkpoint is whole.
-            if self.outbox.last_cut() != cut && !(self.outbox.stands() && self.cut()) {
-                return Err(Impossible::NotRestored.into());
-            }
-            if self.outbox.last_cut() != cut {
-                return Err(Impossible::NotRestored.into());
-            }
-        }
+        self.check_cut(cut)?;
         self.outbox.reopen_again(writer);
         // See `end_protection`.
         if self.again().is_none() {
@@ -485,20 +469,25 @@ impl Core {
         }
         again.given.lock().begin_again();
         again.checkpoints.lock().begin_again();
-        *away = None;
-        resume.is_away.store(false, Ordering::Release);
-        self.bulk.alive();
-        drop(away);
-        if self.is_failed() {
-            self.shut_down();
-        }
-        resume.resumed.fetch_add(1, Ordering::Relaxed);
+        self.come_back(resume, away);
         tracing::warn!(
             address = self.address,
             "the node's process of the session died; another one executes the program's commands again"
         );
-        self.flusher.wake();
         Ok(self.outbox.retained_bytes())
+    }
+
+    // Compares the node's last checkpoint with that of the log.
+    fn check_cut(&self, cut: u64) -> Result<(), Impossible> {
+        // A checkpoint that the program holds counts, whatever the node has.
+        if self.outbox.holds_contents() || self.outbox.last_cut() == cut {
+            return Ok(());
+        }
+        // The worker before may have died before it could say that its last checkpoint is whole.
+        match self.outbox.stands() && self.cut() && self.outbox.last_cut() == cut {
+            true => Ok(()),
+            false => Err(Impossible::NotRestored),
+        }
     }
 
     /// Handles that the next worker begins with what was written when the session was parked, behind `position` commands.

@@ -11,6 +11,7 @@ use causeway_proto::command::{self, CommandBatch, Recorded, command::Kind};
 use causeway_proto::id::{EventId, KernelId};
 use causeway_proto::status::Status;
 
+use super::Restoring;
 use super::arriving::Arriving;
 use super::broken;
 use super::file::{self, Described, NotMoved, State};
@@ -40,6 +41,42 @@ pub(in super::super) fn restore(
             )),
         };
     }
+    take_contents(shared, under_way, batch)?;
+    let is_end = batch.recorded() == Recorded::Last;
+    if batch.commands.is_empty() && !is_end {
+        return Ok(());
+    }
+    if let Some(arriving) = under_way.arriving.take() {
+        let (file, applied) = arriving.end()?;
+        under_way.from = Source::Files(Arc::new([file]));
+        under_way.applied = Some(applied);
+    }
+    set_clock_once(shared, under_way);
+    numbering::skip_applied(batch, under_way.next);
+    if batch.first != under_way.next && !batch.commands.is_empty() {
+        return Err(Violation::Gap {
+            expected: under_way.next,
+            got: batch.first,
+        });
+    }
+    for command in batch.commands.drain(..) {
+        create(shared, command)?;
+        under_way.next += 1;
+    }
+    if is_end {
+        end(shared, under_way)?;
+        *restoring = None;
+        shared.parking.is_restoring.store(false, Ordering::Release);
+    }
+    Ok(())
+}
+
+// Takes the bytes of a checkpoint that the client holds.
+fn take_contents(
+    shared: &Shared,
+    under_way: &mut Restoring,
+    batch: &CommandBatch,
+) -> Result<(), Violation> {
     if let Some(announced) = &batch.restores {
         if !shared.reexecutes {
             return Err(Violation::Malformed(
@@ -57,51 +94,37 @@ pub(in super::super) fn restore(
         ))?;
         arriving.take(&batch.contents)?;
     }
-    let is_end = batch.recorded() == Recorded::Last;
-    if batch.commands.is_empty() && !is_end {
-        return Ok(());
+    Ok(())
+}
+
+// Lets the host's clock go on from that of the worker before, as the record begins.
+fn set_clock_once(shared: &Shared, under_way: &mut Restoring) {
+    if std::mem::replace(&mut under_way.has_clock, true) {
+        return;
     }
-    if let Some(arriving) = under_way.arriving.take() {
-        let (file, applied) = arriving.end()?;
-        under_way.from = Source::Files(Arc::new([file]));
-        under_way.applied = Some(applied);
+    under_way.begun = Instant::now();
+    // Before the first queue, with which a device's clock may be compared with the host's.
+    // The sessions of a host have one clock, which each of them began by.
+    if let Source::Files(contents) = &under_way.from
+        && let Some(first) = contents.first()
+        && shared.commons.is_none()
+    {
+        file::set_clock(first);
     }
-    if !std::mem::replace(&mut under_way.has_clock, true) {
-        under_way.begun = Instant::now();
-        // Before the first queue, with which a device's clock may be compared with the host's.
-        // The sessions of a host have one clock, which each of them began by.
-        if let Source::Files(contents) = &under_way.from
-            && let Some(first) = contents.first()
-            && shared.commons.is_none()
-        {
-            file::set_clock(first);
-        }
+}
+
+// Everything is created: fills it.
+fn end(shared: &Arc<Shared>, under_way: &Restoring) -> Result<(), Violation> {
+    let created = under_way.begun.elapsed();
+    match &under_way.from {
+        Source::Files(contents) => fill(shared, contents)?,
+        Source::Nothing => {}
     }
-    numbering::skip_applied(batch, under_way.next);
-    if batch.first != under_way.next && !batch.commands.is_empty() {
-        return Err(Violation::Gap {
-            expected: under_way.next,
-            got: batch.first,
-        });
+    if let Some(applied) = under_way.applied {
+        shared.outbox.begin_behind(applied);
     }
-    for command in batch.commands.drain(..) {
-        create(shared, command)?;
-        under_way.next += 1;
-    }
-    if is_end {
-        let created = under_way.begun.elapsed();
-        match &under_way.from {
-            Source::Files(contents) => fill(shared, contents)?,
-            Source::Nothing => {}
-        }
-        if let Some(applied) = under_way.applied {
-            shared.outbox.begin_behind(applied);
-        }
-        let begun = under_way.begun;
-        *restoring = None;
-        shared.parking.is_restoring.store(false, Ordering::Release);
-        tracing::info!(?created, filled = ?(begun.elapsed() - created), "the session goes on in this worker");
-    }
+    let filled = under_way.begun.elapsed() - created;
+    tracing::info!(?created, ?filled, "the session goes on in this worker");
     Ok(())
 }
 
