@@ -43,7 +43,7 @@ use crate::nodes::{Driver, Nodes, Settings};
 use crate::sustainability::time;
 use mpi::Mpi;
 use schedule::Schedule;
-use state::State;
+use state::ChainState;
 use trial::{Outcome, Side, Trial};
 
 type Error = Box<dyn std::error::Error>;
@@ -103,7 +103,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// Checks a result on the host. Returns its checksum.
-    fn check(&self, result: &State) -> Result<u64, Error> {
+    fn check(&self, result: &ChainState) -> Result<u64, Error> {
         if result.round != self.multiplications {
             return Err(format!("the result has {} products", result.round).into());
         }

@@ -9,23 +9,23 @@ use crate::marks;
 use crate::options::Options;
 use crate::plot;
 use crate::report::{Line, Report, Trouble};
-use crate::rows::{Group, Place, Row};
+use crate::rows::{Group, Row, RowPlace};
 use crate::stages;
 
 type Error = Box<dyn std::error::Error>;
 
 /// The order in which stages are opened.
-const PLACES: [Place; 10] = [
-    Place::Loopback,
-    Place::Fake,
-    Place::Growth,
-    Place::Fresh,
-    Place::Programs,
-    Place::Memory,
-    Place::Links,
-    Place::Cost,
-    Place::Resume,
-    Place::Experiments,
+const PLACES: [RowPlace; 10] = [
+    RowPlace::Loopback,
+    RowPlace::Fake,
+    RowPlace::Growth,
+    RowPlace::Fresh,
+    RowPlace::Programs,
+    RowPlace::Memory,
+    RowPlace::Links,
+    RowPlace::Cost,
+    RowPlace::Resume,
+    RowPlace::Experiments,
 ];
 
 /// Measures the groups and reports. Returns whether all marks were met.
@@ -83,7 +83,7 @@ fn list(rows: &[Row]) {
 }
 
 fn measure(
-    place: Place,
+    place: RowPlace,
     options: &Options,
     mut lines: Vec<Line>,
     report: &mut Report,
@@ -100,7 +100,7 @@ fn measure(
     };
     let cast = stage.cast();
     if let Some((device, accelerator)) = cast.device
-        && (report.device.is_empty() || place == Place::Loopback)
+        && (report.device.is_empty() || place == RowPlace::Loopback)
     {
         report.device = device;
         report.accelerator = accelerator;

@@ -56,13 +56,13 @@ pub(crate) struct Daemon {
 
 #[derive(Default)]
 struct DaemonState {
-    running: Option<Running>,
+    running: Option<DaemonProcess>,
     started: usize,
     /// It stays the same when the daemon starts again.
     forwarder: Option<Arc<Forwarder>>,
 }
 
-struct Running {
+struct DaemonProcess {
     child: Child,
     address: String,
     log: PathBuf,
@@ -241,7 +241,7 @@ impl Daemon {
     }
 
     /// Starts the process. `public` is the address by which others reach it, if not its own.
-    fn start(&self, log: PathBuf, public: Option<&str>) -> Result<Running, SetupError> {
+    fn start(&self, log: PathBuf, public: Option<&str>) -> Result<DaemonProcess, SetupError> {
         fs::create_dir_all(&self.logs).map_err(io_error("cannot make the log directory"))?;
         let stderr = File::create(&log).map_err(io_error("cannot write the daemon's log"))?;
         let mut command = Command::new(&self.program);
@@ -279,7 +279,7 @@ impl Daemon {
         while let Ok(text) = lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             if let Some(address) = text.trim().strip_prefix(READY) {
                 wait_for_inventory(&log, end);
-                return Ok(Running {
+                return Ok(DaemonProcess {
                     address: address.to_owned(),
                     child,
                     log,

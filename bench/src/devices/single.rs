@@ -11,14 +11,14 @@ use super::{Devices, Event, Kernel, Memory};
 use crate::opencl::{ClError, OpenCl};
 
 /// A transfer under way, which has ended when this is dropped.
-pub(crate) struct Running<'a> {
+pub(crate) struct TransferUnderWay<'a> {
     devices: &'a Devices,
     event: Event,
     queue: usize,
     _data: &'a mut [u8],
 }
 
-impl Running<'_> {
+impl TransferUnderWay<'_> {
     /// Whether the transfer is still under way.
     pub(crate) fn is_running(&self) -> Result<bool, ClError> {
         // A status below zero means that it has failed, and so does not run.
@@ -26,7 +26,7 @@ impl Running<'_> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for TransferUnderWay<'_> {
     fn drop(&mut self) {
         // The command uses the data until it has ended. An error means that the session is lost, and its
         // commands and events with it.
@@ -86,7 +86,7 @@ impl Devices {
         memory: Memory,
         data: &'a mut [u8],
         up: bool,
-    ) -> Result<Running<'a>, ClError> {
+    ) -> Result<TransferUnderWay<'a>, ClError> {
         let (mut event, on) = (Event::NONE, self.queues[queue]);
         // SAFETY: the slice stays borrowed by what is returned, which waits for the command first.
         unsafe {
@@ -98,7 +98,7 @@ impl Devices {
                 self.cl.start_read(on, memory, bytes, Some(&mut event))
             }
         }?;
-        let running = Running {
+        let running = TransferUnderWay {
             devices: self,
             event,
             queue,

@@ -14,7 +14,7 @@ use super::field;
 use super::frame::Frame;
 use super::pool::{Event, Pool};
 use super::progress::Progress;
-use super::state::State;
+use super::state::ChainState;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -54,8 +54,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Computes the chain, from the checkpoint if there is one.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     let size = arguments.size;
-    let read = State::read(&arguments.state, size)?;
-    let mut state = read.unwrap_or_else(|| State {
+    let read = ChainState::read(&arguments.state, size)?;
+    let mut state = read.unwrap_or_else(|| ChainState {
         round: 0,
         matrix: field::random(size, arguments.seed),
     });
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     Progress::Ready { round: state.round }.print()?;
     let mut saved = Instant::now();
     while state.round < arguments.multiplications {
-        state = State {
+        state = ChainState {
             matrix: master.multiply(state.round, &state.matrix)?,
             round: state.round + 1,
         };

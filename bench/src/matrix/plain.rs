@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::frame::read_floats;
 use super::progress::Progress;
-use super::state::State;
+use super::state::ChainState;
 use super::{field, worker};
 use crate::devices::{Argument, Devices, Kernel, Memory};
 
@@ -51,8 +51,8 @@ struct Part {
 /// Computes the chain, from the checkpoint if there is one.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     let size = arguments.size;
-    let read = State::read(&arguments.state, size)?;
-    let mut state = read.unwrap_or_else(|| State {
+    let read = ChainState::read(&arguments.state, size)?;
+    let mut state = read.unwrap_or_else(|| ChainState {
         round: 0,
         matrix: field::random(size, arguments.seed),
     });

@@ -15,14 +15,14 @@ use super::progress::Progress;
 
 /// A matrix after some products.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct State {
+pub(super) struct ChainState {
     /// The number of products.
     pub(super) round: u64,
     /// The matrix, row by row.
     pub(super) matrix: Vec<f32>,
 }
 
-impl State {
+impl ChainState {
     /// Replaces the file durably.
     pub(super) fn write(&self, path: &Path, size: usize) -> io::Result<()> {
         let part = path.with_extension("part");
@@ -45,7 +45,7 @@ impl State {
     }
 
     /// Reads the file of matrices of this size; `None` if there is none.
-    pub(super) fn read(path: &Path, size: usize) -> io::Result<Option<State>> {
+    pub(super) fn read(path: &Path, size: usize) -> io::Result<Option<ChainState>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -72,7 +72,7 @@ impl State {
                 "has another checksum than its matrix".to_owned(),
             ));
         }
-        Ok(Some(State { round, matrix }))
+        Ok(Some(ChainState { round, matrix }))
     }
 }
 
@@ -89,31 +89,31 @@ mod tests {
     fn a_checkpoint_is_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
-        assert_eq!(State::read(&path, 5).unwrap(), None);
-        let state = State {
+        assert_eq!(ChainState::read(&path, 5).unwrap(), None);
+        let state = ChainState {
             round: 7,
             matrix: field::random(5, 1),
         };
         state.write(&path, 5).unwrap();
-        assert_eq!(State::read(&path, 5).unwrap(), Some(state));
+        assert_eq!(ChainState::read(&path, 5).unwrap(), Some(state));
     }
 
     #[test]
     fn a_changed_or_cut_checkpoint_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
-        let state = State {
+        let state = ChainState {
             round: 1,
             matrix: field::random(3, 1),
         };
         state.write(&path, 3).unwrap();
-        assert!(State::read(&path, 4).is_err(), "another size");
+        assert!(ChainState::read(&path, 4).is_err(), "another size");
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-        assert!(State::read(&path, 3).is_err(), "cut");
+        assert!(ChainState::read(&path, 3).is_err(), "cut");
         let mut changed = bytes.clone();
         changed[18] ^= 1;
         fs::write(&path, &changed).unwrap();
-        assert!(State::read(&path, 3).is_err(), "changed");
+        assert!(ChainState::read(&path, 3).is_err(), "changed");
     }
 }

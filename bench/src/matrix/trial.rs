@@ -17,7 +17,7 @@ use super::Chain;
 use super::mpi::Mpi;
 use super::progress::Progress;
 use super::schedule::{Failure, Schedule};
-use super::state::State;
+use super::state::ChainState;
 use crate::experiment::median;
 use crate::nodes::Nodes;
 use crate::process;
@@ -87,7 +87,7 @@ pub(super) struct Trial<'a> {
 }
 
 /// A run under way.
-struct Running {
+struct RunUnderWay {
     begin: Instant,
     process: Process,
     /// Whether all devices are ready.
@@ -143,7 +143,7 @@ impl Trial<'_> {
             std::fs::remove_file(&path)?;
         }
         let outcome = self.run_to_end(schedule)?;
-        let state = State::read(&path, self.chain.size)?;
+        let state = ChainState::read(&path, self.chain.size)?;
         let state = state.ok_or("the program has written no result")?;
         let checksum = self.chain.check(&state)?;
         Ok((outcome, checksum))
@@ -153,7 +153,7 @@ impl Trial<'_> {
         let mut failures = schedule.into_iter().flatten();
         let mut due = failures.next();
         let begin = Instant::now();
-        let mut running = Running {
+        let mut running = RunUnderWay {
             begin,
             process: self.start()?,
             is_up: false,
@@ -209,7 +209,7 @@ impl Trial<'_> {
     }
 
     /// Kills the process that a failure picks. Returns whether it did; a program that is starting is left alone.
-    fn strike(&mut self, running: &mut Running, failure: &Failure) -> io::Result<bool> {
+    fn strike(&mut self, running: &mut RunUnderWay, failure: &Failure) -> io::Result<bool> {
         if !running.is_up {
             return Ok(false);
         }
@@ -258,7 +258,7 @@ impl Trial<'_> {
     }
 
     /// Whether a plain program has ended by itself, because nodes were lost again at one command.
-    fn has_given_up(&self, running: &Running, status: ExitStatus) -> bool {
+    fn has_given_up(&self, running: &RunUnderWay, status: ExitStatus) -> bool {
         let is_plain = matches!(self.side, Side::Plain);
         is_plain && running.is_up && status.code().is_some() && gave_up(&self.said())
     }
@@ -345,7 +345,7 @@ impl Trial<'_> {
     }
 }
 
-impl Running {
+impl RunUnderWay {
     /// Notes that the program has to be started again.
     fn fall(&mut self) {
         self.is_up = false;

@@ -1,7 +1,7 @@
 //! Commands a second on the fake driver, of one thread and of several.
 #![forbid(unsafe_code)]
 
-use super::{Group, Place, Row, Task};
+use super::{Group, Row, RowPlace, Task};
 use crate::figures::Unit;
 use crate::options::Options;
 
@@ -11,7 +11,7 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
     let each = many / 5;
     let row = |task, id: &str, name: &str| {
         Row::new(Group::Commands, task, id, name)
-            .place(Place::Fake)
+            .place(RowPlace::Fake)
             .unit(Unit::CommandsPerSecond)
     };
     vec![

@@ -1,7 +1,7 @@
 //! The cost of safety and sharing: the same calls with TLS, a device manager or the sandbox, and without.
 #![forbid(unsafe_code)]
 
-use super::{Base, Feature, Group, Place, Row, Task, Way, size_id, size_name};
+use super::{Base, Feature, Group, Row, RowPlace, Task, Way, size_id, size_name};
 use crate::figures::Unit;
 use crate::options::Options;
 
@@ -13,7 +13,7 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
             feature: Some(feature),
             ..Row::new(Group::Cost, task, id, format!("{name}, {}", feature.name()))
         }
-        .place(Place::Cost)
+        .place(RowPlace::Cost)
         .base(Base::Without)
         .way(if feature == Feature::Tls {
             Way::Tcp

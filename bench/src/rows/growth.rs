@@ -1,7 +1,7 @@
 //! How time grows with the number of simultaneous commands: the time of twice as many, divided by that of once as many.
 #![forbid(unsafe_code)]
 
-use super::{Group, Place, Row, Shape, Task};
+use super::{Group, Row, RowPlace, Shape, Task};
 use crate::figures::Unit;
 use crate::options::Options;
 
@@ -10,7 +10,7 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
     let count = if options.quick { 1_000 } else { 10_000 };
     let row = |shape, id: &str, name: &str| {
         Row::new(Group::Growth, Task::Growth(shape, count), id, name)
-            .place(Place::Growth)
+            .place(RowPlace::Growth)
             .unit(Unit::Share)
     };
     vec![

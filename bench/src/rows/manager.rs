@@ -1,7 +1,7 @@
 //! Sharing: the applications of `bench manager`, small.
 #![forbid(unsafe_code)]
 
-use super::{Group, Place, Row, Task};
+use super::{Group, Row, RowPlace, Task};
 use crate::figures::Unit;
 
 /// The rows.
@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Row> {
             "manager/flat",
             "computation of 4 applications on 4 devices by a manager, over that of one",
         )
-        .place(Place::Experiments)
+        .place(RowPlace::Experiments)
         .unit(Unit::Share)
         .most_rounds(2),
     ]

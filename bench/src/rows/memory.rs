@@ -1,7 +1,7 @@
 //! Resident memory of the program and of its worker at the peak of a large transfer, beyond the buffer.
 #![forbid(unsafe_code)]
 
-use super::{Base, End, Group, Place, Row, Task, Way, size_name};
+use super::{Base, End, Group, Row, RowPlace, Task, Way, size_name};
 use crate::figures::Unit;
 use crate::options::Options;
 
@@ -15,7 +15,7 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
             let id = format!("memory/{who}/{tag}");
             rows.push(
                 Row::new(Group::Memory, Task::Peak(bytes, end), id, name)
-                    .place(Place::Memory)
+                    .place(RowPlace::Memory)
                     .unit(Unit::Bytes)
                     .way(way)
                     .base(Base::Nothing)

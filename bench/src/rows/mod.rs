@@ -90,7 +90,7 @@ impl Group {
 
 /// Where a row is measured, that is, which processes have to run for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RowPlace {
     /// A daemon over the node's driver, on loopback.
     Loopback,
     /// A daemon over the fake driver, on loopback.
@@ -99,7 +99,7 @@ pub(crate) enum Place {
     Growth,
     /// A process of its own for each sample.
     Fresh,
-    /// As [`Place::Fresh`], on daemons with and without contexts that are made before a session.
+    /// As [`RowPlace::Fresh`], on daemons with and without contexts that are made before a session.
     Programs,
     /// A daemon and a program of its own for each row.
     Memory,
@@ -401,7 +401,7 @@ pub(crate) struct Row {
     /// The group that requests it.
     pub(crate) group: Group,
     /// Where the row is measured.
-    pub(crate) place: Place,
+    pub(crate) place: RowPlace,
     /// The measurement.
     pub(crate) task: Task,
     /// The unit of its values.
@@ -425,7 +425,7 @@ impl Row {
             id: id.into(),
             name: name.into(),
             group,
-            place: Place::Loopback,
+            place: RowPlace::Loopback,
             task,
             unit: Unit::Nanoseconds,
             base: Base::Nothing,
@@ -436,7 +436,7 @@ impl Row {
         }
     }
 
-    fn place(self, place: Place) -> Row {
+    fn place(self, place: RowPlace) -> Row {
         Row { place, ..self }
     }
 
@@ -455,7 +455,7 @@ impl Row {
     fn link(self, link: Link) -> Row {
         Row {
             link,
-            place: Place::Links,
+            place: RowPlace::Links,
             ..self
         }
     }

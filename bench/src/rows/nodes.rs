@@ -1,7 +1,7 @@
 //! Several nodes: the Mandelbrot experiment on sixteen.
 #![forbid(unsafe_code)]
 
-use super::{Group, Place, Row, Task};
+use super::{Group, Row, RowPlace, Task};
 use crate::figures::Unit;
 
 /// The rows.
@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Row> {
             "nodes/mandelbrot-16",
             "Mandelbrot on 16 nodes, time over the ideal",
         )
-        .place(Place::Experiments)
+        .place(RowPlace::Experiments)
         .unit(Unit::Share),
     ]
 }

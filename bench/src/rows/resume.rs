@@ -2,7 +2,7 @@
 //! twice, and the cost of being able to.
 #![forbid(unsafe_code)]
 
-use super::{Base, Break, Direction, Group, Link, Place, Row, Task, Way, size_id, size_name};
+use super::{Base, Break, Direction, Group, Link, Row, RowPlace, Task, Way, size_id, size_name};
 use crate::figures::Unit;
 use crate::options::Options;
 use crate::rows::Pace;
@@ -11,7 +11,7 @@ use crate::rows::Pace;
 pub(super) fn rows(options: &Options) -> Vec<Row> {
     let row = |task, id: &str, name: &str| {
         Row::new(Group::Resume, task, format!("resume/{id}"), name)
-            .place(Place::Resume)
+            .place(RowPlace::Resume)
             .way(Way::Tcp)
     };
     let bytes = if options.quick { 64 << 20 } else { 1 << 30 };
@@ -73,7 +73,7 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
 fn surviving(options: &Options) -> Vec<Row> {
     let row = |task, id: &str, name: String| {
         Row::new(Group::Resume, task, format!("survive/{id}"), name)
-            .place(Place::Resume)
+            .place(RowPlace::Resume)
             .way(Way::Tcp)
             .base(Base::Unprotected)
     };

@@ -1,13 +1,13 @@
 //! Fresh processes: the first devices, the first work, the load of the library, and builds.
 #![forbid(unsafe_code)]
 
-use super::{Base, Cost, Group, Link, Loaded, Place, Row, Task, WarmIn};
+use super::{Base, Cost, Group, Link, Loaded, Row, RowPlace, Task, WarmIn};
 use crate::figures::Unit;
 
 /// Starts.
 pub(super) fn rows() -> Vec<Row> {
     let row =
-        |task, id: &str, name: &str| Row::new(Group::Start, task, id, name).place(Place::Fresh);
+        |task, id: &str, name: &str| Row::new(Group::Start, task, id, name).place(RowPlace::Fresh);
     let starts = vec![
         row(Task::FirstDevices, "start/devices", "first clGetDeviceIDs"),
         row(
@@ -25,7 +25,7 @@ pub(super) fn rows() -> Vec<Row> {
 fn programs() -> Vec<Row> {
     let of = |warm, id: &str, name: &str| {
         Row::new(Group::Start, Task::FirstProgram(warm), id, name)
-            .place(Place::Programs)
+            .place(RowPlace::Programs)
             .base(Base::Without)
     };
     vec![
@@ -51,7 +51,7 @@ fn loads() -> Vec<Row> {
     ] {
         let row = |cost, id: String, name: String| {
             Row::new(Group::Start, Task::Load(loaded, cost), id, name)
-                .place(Place::Fresh)
+                .place(RowPlace::Fresh)
                 .base(Base::EmptyLoader)
         };
         let time = format!("platform list, {tag}");
@@ -82,7 +82,7 @@ pub(super) fn builds() -> Vec<Row> {
             "build/new/fake",
             "build, never seen, fake driver",
         )
-        .place(Place::Fake)
+        .place(RowPlace::Fake)
         .base(Base::RoundTrip),
         row(
             Task::BuildSeen,

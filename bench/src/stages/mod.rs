@@ -26,7 +26,7 @@ mod side;
 
 use crate::options::Options;
 use crate::report::{Line, Trouble};
-use crate::rows::Place;
+use crate::rows::RowPlace;
 
 /// Why a row cannot be measured.
 #[derive(Debug, thiserror::Error)]
@@ -79,17 +79,17 @@ pub(crate) trait Stage {
 }
 
 /// Starts the processes of a place.
-pub(crate) fn open(place: Place, options: &Options) -> Result<Box<dyn Stage>, Error> {
+pub(crate) fn open(place: RowPlace, options: &Options) -> Result<Box<dyn Stage>, Error> {
     Ok(match place {
-        Place::Loopback => Box::new(loopback::Loopback::start(options, false)?),
-        Place::Fake => Box::new(loopback::Loopback::start(options, true)?),
-        Place::Growth => Box::new(growth::Growth::start()?),
-        Place::Fresh => Box::new(fresh::Fresh::start(options)?),
-        Place::Programs => Box::new(programs::Programs::start(options)),
-        Place::Memory => Box::new(memory::Memory::start(options)?),
-        Place::Links => Box::new(links::Links::start(options)?),
-        Place::Experiments => Box::new(experiments::Experiments::start(options)?),
-        Place::Cost => Box::new(cost::Cost::start(options)?),
-        Place::Resume => Box::new(resume::Resume::start(options)?),
+        RowPlace::Loopback => Box::new(loopback::Loopback::start(options, false)?),
+        RowPlace::Fake => Box::new(loopback::Loopback::start(options, true)?),
+        RowPlace::Growth => Box::new(growth::Growth::start()?),
+        RowPlace::Fresh => Box::new(fresh::Fresh::start(options)?),
+        RowPlace::Programs => Box::new(programs::Programs::start(options)),
+        RowPlace::Memory => Box::new(memory::Memory::start(options)?),
+        RowPlace::Links => Box::new(links::Links::start(options)?),
+        RowPlace::Experiments => Box::new(experiments::Experiments::start(options)?),
+        RowPlace::Cost => Box::new(cost::Cost::start(options)?),
+        RowPlace::Resume => Box::new(resume::Resume::start(options)?),
     })
 }

@@ -73,13 +73,13 @@ pub struct Forwarder {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ForwarderState>,
     changed: Condvar,
     up: AtomicU64,
     down: AtomicU64,
 }
 
-struct State {
+struct ForwarderState {
     listen: SocketAddr,
     target: Option<Target>,
     plan: Plan,
@@ -93,7 +93,7 @@ struct State {
     counts: Counts,
 }
 
-impl State {
+impl ForwarderState {
     fn holds(&self, direction: Direction, purpose: Option<Purpose>) -> bool {
         self.hold.holds(direction, purpose)
     }
@@ -122,7 +122,7 @@ impl Forwarder {
     pub fn start_on(listen: SocketAddr, target: Option<Target>) -> io::Result<Forwarder> {
         let listener = TcpListener::bind(listen)?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(State {
+            state: Mutex::new(ForwarderState {
                 listen: listener.local_addr()?,
                 target,
                 plan: Plan::Whole,
@@ -237,7 +237,7 @@ impl Forwarder {
             .count()
     }
 
-    fn settle(&self, change: impl FnOnce(&mut State)) {
+    fn settle(&self, change: impl FnOnce(&mut ForwarderState)) {
         let mut state = self.shared.state.lock();
         change(&mut state);
         state.is_settled = false;

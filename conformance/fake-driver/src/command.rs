@@ -14,7 +14,7 @@ use crate::queue::Queue;
 use crate::{arg, clock, control, engine};
 
 /// Bytes in rows and slices, anywhere in memory.
-pub(crate) struct Place {
+pub(crate) struct RectPlace {
     /// Address of the first byte.
     pub(crate) address: usize,
     pub(crate) row_pitch: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Place {
     pub(crate) _held: Option<Ref<Memory>>,
 }
 
-impl Place {
+impl RectPlace {
     /// Makes a place of contiguous bytes.
     pub(crate) fn plain(address: usize, held: Option<Ref<Memory>>) -> Self {
         Self {
@@ -47,16 +47,16 @@ pub(crate) type Shape = [usize; 3];
 pub(crate) enum Work {
     Nothing,
     /// Copies bytes from one place to another: all reads, writes and copies.
-    Copy(Box<(Place, Place, Shape)>),
+    Copy(Box<(RectPlace, RectPlace, Shape)>),
     /// Copies bytes, which were taken within the enqueue and have no gaps, to a place.
-    Put(Box<(Vec<u8>, Place, Shape)>),
+    Put(Box<(Vec<u8>, RectPlace, Shape)>),
     /// Repeats a pattern in every row of a place.
-    Fill(Box<(Place, Shape, Vec<u8>)>),
+    Fill(Box<(RectPlace, Shape, Vec<u8>)>),
     Launch(Box<Launch>),
 }
 
 impl Work {
-    pub(crate) fn copy(from: Place, to: Place, shape: Shape) -> Self {
+    pub(crate) fn copy(from: RectPlace, to: RectPlace, shape: Shape) -> Self {
         Self::Copy(Box::new((from, to, shape)))
     }
 
@@ -64,7 +64,7 @@ impl Work {
     ///
     /// # Safety
     /// `from` has as many bytes of the application.
-    pub(crate) unsafe fn write(from: Place, to: Place, shape: Shape) -> Self {
+    pub(crate) unsafe fn write(from: RectPlace, to: RectPlace, shape: Shape) -> Self {
         if !control::current().early_writes {
             return Self::copy(from, to, shape);
         }

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use cl_headers::types::*;
 
-use crate::command::{Enqueue, Place, Shape, Work};
+use crate::command::{Enqueue, RectPlace, Shape, Work};
 use crate::error::{ClResult, ensure, fail};
 use crate::image::{ELEMENT, Image, image_of};
 use crate::memory::Memory;
@@ -17,7 +17,7 @@ use crate::{arg, control};
 
 /// A box of an image: its place, and its size in elements and in bytes.
 struct Part {
-    place: Place,
+    place: RectPlace,
     size: Shape,
     shape: Shape,
 }
@@ -27,11 +27,11 @@ impl Part {
         self.shape.iter().product()
     }
 
-    fn packed(&self, address: usize) -> Place {
-        Place {
+    fn packed(&self, address: usize) -> RectPlace {
+        RectPlace {
             row_pitch: self.shape[0],
             slice_pitch: self.shape[0] * self.shape[1],
-            ..Place::plain(address, None)
+            ..RectPlace::plain(address, None)
         }
     }
 }
@@ -57,10 +57,10 @@ unsafe fn part<'a>(
     });
     ensure(is_inside, CL_INVALID_VALUE)?;
     let offset = origin[0] * ELEMENT + origin[1] * image.row() + origin[2] * image.slice();
-    let place = Place {
+    let place = RectPlace {
         row_pitch: image.row(),
         slice_pitch: image.slice(),
-        ..Place::plain(memory.address + offset, Some(memory.hold()))
+        ..RectPlace::plain(memory.address + offset, Some(memory.hold()))
     };
     let shape = [size[0] * ELEMENT, size[1], size[2]];
     Ok((memory, image, Part { place, size, shape }))
@@ -91,10 +91,10 @@ impl HostImage {
         let (row, slice) = image.host_pitches(part.size, self.pitches.0, self.pitches.1)?;
         let forbidden = memory.flags & direction.forbidden_by();
         ensure(forbidden == 0, CL_INVALID_OPERATION)?;
-        let host = Place {
+        let host = RectPlace {
             row_pitch: row,
             slice_pitch: slice,
-            ..Place::plain(self.ptr, None)
+            ..RectPlace::plain(self.ptr, None)
         };
         let work = match direction {
             Direction::Read => Work::copy(part.place, host, part.shape),

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use cl_headers::types::*;
 
-use crate::command::{Enqueue, Place, Shape, Work};
+use crate::command::{Enqueue, RectPlace, Shape, Work};
 use crate::error::{ClResult, Code, ensure};
 use crate::memory::Memory;
 use crate::object::Ref;
@@ -48,8 +48,8 @@ impl Rect {
         })
     }
 
-    fn place(&self, base: usize, held: Option<Ref<Memory>>) -> Place {
-        Place {
+    fn place(&self, base: usize, held: Option<Ref<Memory>>) -> RectPlace {
+        RectPlace {
             address: base + self.offset,
             row_pitch: self.row_pitch,
             slice_pitch: self.slice_pitch,

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use cl_headers::types::*;
 
-use crate::command::{Enqueue, Place, Work, ensure_apart};
+use crate::command::{Enqueue, RectPlace, Work, ensure_apart};
 use crate::error::{ClResult, ensure};
 use crate::memory::Memory;
 use crate::object::Object;
@@ -61,8 +61,8 @@ pub(crate) unsafe fn buffer_for<'a>(
 }
 
 /// Returns a contiguous part of a buffer.
-fn piece(buffer: &Object<Memory>, offset: usize) -> Place {
-    Place::plain(buffer.address + offset, Some(buffer.hold()))
+fn piece(buffer: &Object<Memory>, offset: usize) -> RectPlace {
+    RectPlace::plain(buffer.address + offset, Some(buffer.hold()))
 }
 
 pub(crate) mod api {
@@ -92,7 +92,7 @@ pub(crate) mod api {
         ensure(forbidden == 0, CL_INVALID_OPERATION)?;
         let work = Work::copy(
             piece(buffer, offset),
-            Place::plain(ptr.addr(), None),
+            RectPlace::plain(ptr.addr(), None),
             [size, 1, 1],
         );
         // SAFETY: the caller keeps the same contract. The application keeps its memory until the command ends.
@@ -128,7 +128,7 @@ pub(crate) mod api {
         // SAFETY: the application passes as many bytes as OpenCL requires.
         let bytes = unsafe { arg::list(size, ptr.cast::<u8>()) };
         log::note("data", || log::digest([bytes]));
-        let host = Place::plain(ptr.addr(), None);
+        let host = RectPlace::plain(ptr.addr(), None);
         // SAFETY: the application passes as many bytes as OpenCL requires.
         let work = unsafe { Work::write(host, piece(buffer, offset), [size, 1, 1]) };
         // SAFETY: the caller keeps the same contract. The application keeps its memory until the command ends.

@@ -26,7 +26,7 @@ use crate::sides::{Launch, Side, Sides};
 use crate::{SetupError, io_error};
 
 use line::Call;
-use story::{Place, Story};
+use story::{LogOwner, Story};
 
 /// Permitted differences between the logs, with their reasons. `teller` and `commands` implement this.
 const PUT_ASIDE: &[(&str, &str)] = &[
@@ -208,7 +208,7 @@ impl Bench {
         if !finished.succeeded() {
             return Ok(Err(format!("{}\n{}", finished.exit, finished.tail())));
         }
-        let story = read(&log, Place::Native)?;
+        let story = read(&log, LogOwner::Native)?;
         fs::remove_file(&log).map_err(io_error("cannot remove a call log"))?;
         Ok(story)
     }
@@ -238,7 +238,7 @@ impl Bench {
         let Some(log) = self.worker_log()? else {
             return Ok(Err("no worker has logged a context".to_owned()));
         };
-        let story = read(&log, Place::Node)?;
+        let story = read(&log, LogOwner::Node)?;
         // The log has been read. A log found later belongs to another session.
         fs::remove_file(&log).map_err(io_error("cannot remove a call log"))?;
         Ok(story)
@@ -246,7 +246,7 @@ impl Bench {
 
     fn has_released(&self, native: &Story) -> bool {
         let log = self.worker_log().ok().flatten();
-        let story = log.and_then(|log| read(&log, Place::Node).ok()?.ok());
+        let story = log.and_then(|log| read(&log, LogOwner::Node).ok()?.ok());
         story.is_some_and(|story| story.released() == native.released())
     }
 
@@ -262,7 +262,7 @@ impl Bench {
 }
 
 /// Converts a log to a story. The inner error is a log that cannot be converted.
-fn read(log: &Path, place: Place) -> Told {
+fn read(log: &Path, place: LogOwner) -> Told {
     let text = fs::read_to_string(log).map_err(io_error("cannot read a call log"))?;
     // An unfinished line is still being written, so it is ignored.
     let lines = text

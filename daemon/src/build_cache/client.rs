@@ -94,12 +94,12 @@ impl Client {
         }
         // All questions are sent before the first answer is awaited, and share one deadline.
         let until = Instant::now() + self.patience;
-        let asked: Vec<Asked<'_>> = keys.iter().map(|key| self.ask(key)).collect();
+        let asked: Vec<Lookup<'_>> = keys.iter().map(|key| self.ask(key)).collect();
         // Stops at the first timeout.
         asked.into_iter().map(|asked| asked.answer(until)).collect()
     }
 
-    fn ask(&self, key: &Key) -> Asked<'_> {
+    fn ask(&self, key: &Key) -> Lookup<'_> {
         let ticket = self.last.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = mpsc::sync_channel(1);
         self.asked.lock().insert(ticket, tell);
@@ -108,7 +108,7 @@ impl Client {
             // Dropping the sender makes the wait for an answer end at once.
             self.asked.lock().remove(&ticket);
         }
-        Asked {
+        Lookup {
             client: self,
             ticket,
             told,
@@ -185,13 +185,13 @@ impl Client {
 }
 
 /// A lookup that was sent.
-struct Asked<'a> {
+struct Lookup<'a> {
     client: &'a Client,
     ticket: u64,
     told: Receiver<Option<OwnedFd>>,
 }
 
-impl Asked<'_> {
+impl Lookup<'_> {
     /// Waits for the answer; `None` after a timeout.
     fn answer(self, until: Instant) -> Option<Option<OwnedFd>> {
         let left = until.saturating_duration_since(Instant::now());
@@ -207,7 +207,7 @@ impl Asked<'_> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Lookup<'_> {
     fn drop(&mut self) {
         self.client.asked.lock().remove(&self.ticket);
     }

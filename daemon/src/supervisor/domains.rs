@@ -58,7 +58,7 @@ pub(super) struct Domains {
 
 /// What is known about a session that is about to open.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct DomainRequest<'a> {
     /// The user of the lease, or the authenticated user.
     pub(super) user: Option<&'a str>,
     /// The devices of the lease, each with the `together` of its share; `None`: all devices of the node.
@@ -122,7 +122,7 @@ impl Domains {
 
     /// Returns the domain of a session, or `None` if it must have a worker of its own. `inventory` is the
     /// node's whole inventory.
-    pub(super) fn of(&self, asked: &Asked<'_>, inventory: &Inventory) -> Option<Domain> {
+    pub(super) fn of(&self, asked: &DomainRequest<'_>, inventory: &Inventory) -> Option<Domain> {
         if asked.isolated {
             return None;
         }
@@ -321,8 +321,8 @@ pub(super) mod tests {
         Domains::new(&settings(together, except), &shares, is_local, members_of).unwrap()
     }
 
-    fn asked(user: Option<&str>) -> Asked<'_> {
-        Asked {
+    fn asked(user: Option<&str>) -> DomainRequest<'_> {
+        DomainRequest {
             user,
             leased: None,
             isolated: false,
@@ -376,7 +376,7 @@ pub(super) mod tests {
         };
         let of = |platform, isolated| {
             let leased = BTreeMap::from([(at(platform), None)]);
-            let asked = Asked {
+            let asked = DomainRequest {
                 user: Some("ann"),
                 leased: Some(&leased),
                 isolated,
@@ -413,7 +413,7 @@ pub(super) mod tests {
                 },
                 None,
             )]);
-            let asked = Asked {
+            let asked = DomainRequest {
                 leased: Some(&leased),
                 ..asked(Some("ann"))
             };
@@ -528,7 +528,7 @@ pub(super) mod tests {
         ) {
             let rules = domains(node.clone(), &[], is_local);
             let of = |user, leased: &Option<_>, isolated| {
-                let asked = Asked { user, leased: leased.as_ref(), isolated };
+                let asked = DomainRequest { user, leased: leased.as_ref(), isolated };
                 rules.of(&asked, &inventory())
             };
             let first = of(users.0, &leases.0, isolated.0);

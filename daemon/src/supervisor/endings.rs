@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use causeway_proto::id::SessionId;
 
 use super::process;
-use super::worker::{Asked, Worker};
+use super::worker::{EndRequest, Worker};
 use crate::accounting::Cause;
 use crate::handover::Owner;
 
@@ -37,7 +37,7 @@ pub(super) fn ending(
         (Some(Cause::ToldToEnd), _) => "told_to_end",
         (None, _) if worker.is_displaced() => "never_connected",
         (None, _) if worker.is_unresponsive() => "unresponsive",
-        (None, _) if worker.was_asked() != Asked::Nothing => "told_to_end",
+        (None, _) if worker.was_asked() != EndRequest::Nothing => "told_to_end",
         (None, _) => "died",
     }
 }
@@ -58,7 +58,7 @@ pub(super) fn log_end(
         }
     };
     let cause = process::describe(status);
-    let is_expected = status.success() || worker.was_asked() != Asked::Nothing;
+    let is_expected = status.success() || worker.was_asked() != EndRequest::Nothing;
     let Some((session, owner)) = session else {
         match is_expected {
             true => tracing::debug!(worker = serial, cause, "a spare worker ended"),
@@ -125,7 +125,7 @@ pub(super) fn log_host_end(worker: &Worker, domain: &str, status: &std::io::Resu
     let serial = worker.serial;
     match status {
         Err(error) => tracing::error!(%error, worker = serial, "cannot wait for the end of a host"),
-        Ok(status) if status.success() || worker.was_asked() != Asked::Nothing => {
+        Ok(status) if status.success() || worker.was_asked() != EndRequest::Nothing => {
             let cause = process::describe(*status);
             tracing::info!(worker = serial, domain, cause, "a host ended");
         }

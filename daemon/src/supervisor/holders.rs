@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use crate::config::HolderLimits;
-use causeway_serving::admission::{Full, Place, Tally, household};
+use causeway_serving::admission::{CountedAmount, Full, Tally, household};
 
 /// The party to which a session is charged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,9 +30,9 @@ pub(super) struct Holdings {
 /// The share of one session in the usage; released when dropped.
 #[derive(Default)]
 pub(super) struct Holding {
-    _address: Option<Place<IpAddr>>,
-    _user: Option<Place<String>>,
-    _memory: Option<Place<Option<String>>>,
+    _address: Option<CountedAmount<IpAddr>>,
+    _user: Option<CountedAmount<String>>,
+    _memory: Option<CountedAmount<Option<String>>>,
 }
 
 /// A limit of the node, of an address or of a user is exhausted.
@@ -83,7 +83,7 @@ impl Holdings {
         &self,
         user: Option<String>,
         bytes: u64,
-    ) -> Option<Place<Option<String>>> {
+    ) -> Option<CountedAmount<Option<String>>> {
         self.checkpoints.take(user, bytes).ok()
     }
 

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use crate::handover::{Assignment, ToWorker};
     use crate::supervisor::domains::tests::domain_of;
-    use crate::supervisor::worker::Asked;
+    use crate::supervisor::worker::EndRequest;
     use causeway_proto::id::SessionId;
 
     fn session(serial: u64) -> Arc<Worker> {
@@ -362,8 +362,8 @@ mod tests {
         reexecuted.note_assignment(&reexecuted_assignment());
         assert!(host.add(&cause) && host.add(&neighbour) && host.add(&reexecuted));
         host.condemn(&cause);
-        assert_eq!(neighbour.was_asked(), Asked::ToEnd);
-        assert_eq!(reexecuted.was_asked(), Asked::Nothing);
+        assert_eq!(neighbour.was_asked(), EndRequest::ToEnd);
+        assert_eq!(reexecuted.was_asked(), EndRequest::Nothing);
         assert!(!host.add(&session(4)) && host.sessions() == 3);
         // The signal is the daemon's own.
         let reason = host.loss_reason(ExitStatus::from_raw(9), &cause);

@@ -76,7 +76,7 @@ impl InventoryCache {
         {
             return (Arc::clone(&cached.known), false);
         }
-        let Asked {
+        let ProbeResult {
             mut inventory,
             failed,
             fell_back,
@@ -113,17 +113,17 @@ impl InventoryCache {
     }
 
     /// Runs a probe. If drivers may be missing, a second probe checks whether the sandbox hides them.
-    async fn ask(&self) -> Asked {
+    async fn ask(&self) -> ProbeResult {
         let closed = self.processes.worker_envs().are_sandboxed();
         let mut asked = match self.probe(Role::Probe).await {
-            Ok(inventory) => Asked {
+            Ok(inventory) => ProbeResult {
                 inventory,
                 failed: false,
                 fell_back: false,
             },
             Err(error) => {
                 tracing::error!(%error, "the node's OpenCL devices cannot be listed");
-                Asked {
+                ProbeResult {
                     inventory: Inventory {
                         problems: vec![error.to_string()],
                         ..Inventory::default()
@@ -145,7 +145,7 @@ impl InventoryCache {
 
     /// Handles devices that only the probe outside the sandbox found. Runs without a sandbox from now on if
     /// the settings allow that; otherwise reports a problem.
-    fn compare(&self, asked: &mut Asked, open: Inventory) {
+    fn compare(&self, asked: &mut ProbeResult, open: Inventory) {
         let mut kept_away = names(&open);
         for name in names(&asked.inventory) {
             if let Some(at) = kept_away.iter().position(|other| *other == name) {
@@ -206,7 +206,7 @@ impl InventoryCache {
 }
 
 /// The result of one probe.
-struct Asked {
+struct ProbeResult {
     inventory: Inventory,
     /// The probe gave no answer and is to be retried.
     failed: bool,

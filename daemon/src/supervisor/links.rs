@@ -53,11 +53,11 @@ struct Inner {
     cluster: ClusterLinks,
     /// What has been read of it, so that callers who ask often cost no memory. `None`: nothing yet.
     kept: Mutex<Option<Table>>,
-    state: Mutex<State>,
+    state: Mutex<LinksState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LinksState {
     admission: Admission,
     /// The measurement in which this node is dialled.
     dialled: Option<(SessionId, Arc<OwnedFd>)>,
@@ -248,7 +248,7 @@ impl Links {
         order: &LinkOrder,
         wanted: &Wanted,
         sessions: SessionLoad,
-    ) -> Result<Running, NotMeasured> {
+    ) -> Result<RunningMeasurement, NotMeasured> {
         let terms = order.terms;
         let times = (terms.streams(), terms.limit() + GRACE);
         let now = Instant::now();
@@ -266,7 +266,7 @@ impl Links {
             Ok((process, ours))
         };
         match started() {
-            Ok((process, channel)) => Ok(Running {
+            Ok((process, channel)) => Ok(RunningMeasurement {
                 links: self.clone(),
                 process: Some(process),
                 channel: Arc::new(channel),
@@ -378,7 +378,7 @@ pub(super) fn ordered(mut end: LinkEnd, own: &[LinkSpeed]) -> LinkEnd {
 }
 
 /// A measurement in progress.
-struct Running {
+struct RunningMeasurement {
     links: Links,
     process: Option<Process>,
     channel: Arc<OwnedFd>,
@@ -387,7 +387,7 @@ struct Running {
     has_streamed: bool,
 }
 
-impl Running {
+impl RunningMeasurement {
     /// Waits for the end of the process. Returns its last message.
     async fn outcome(mut self) -> Option<LinkOutcome> {
         let mut process = self.process.take()?;
@@ -407,7 +407,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningMeasurement {
     fn drop(&mut self) {
         let mut state = self.links.0.state.lock();
         state.dialled = None;

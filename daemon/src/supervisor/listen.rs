@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use causeway_lane::Place;
+use causeway_lane::DaemonPlace;
 use causeway_serving::watched::Listener;
 use tokio::net::{TcpListener, UnixListener};
 use uuid::Uuid;
@@ -119,8 +119,8 @@ pub(super) fn watchers(settings: &Settings) -> Result<Option<Listener>, CannotSt
 
 /// Opens the rendezvous for clients on this host that can share memory. Without it, their data goes over
 /// TCP. The socket's name depends on `salt`.
-pub(super) fn place(salt: &Uuid) -> Option<(Place, UnixListener)> {
-    let place = Place::here(*salt.as_bytes())?;
+pub(super) fn place(salt: &Uuid) -> Option<(DaemonPlace, UnixListener)> {
+    let place = DaemonPlace::here(*salt.as_bytes())?;
     let listener = place.listen().and_then(|listener| {
         listener.set_nonblocking(true)?;
         UnixListener::from_std(listener)

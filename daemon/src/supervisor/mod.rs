@@ -56,7 +56,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_lane::Place;
+use causeway_lane::DaemonPlace;
 use causeway_links::LinkMemory;
 use causeway_security::{BadKey, EndKey};
 use causeway_serving::admission::Admission;
@@ -328,7 +328,7 @@ impl Node {
     /// What accepts connections, and hands them to those who serve them.
     fn acceptor(
         &self,
-        place: Option<Place>,
+        place: Option<DaemonPlace>,
         refused: Arc<Reasons>,
         refusals: Arc<Refusals>,
         started: Instant,
@@ -368,7 +368,7 @@ impl Node {
     fn serve(
         &self,
         listening: Listening,
-        place: Option<Place>,
+        place: Option<DaemonPlace>,
     ) -> Result<JoinHandle<Result<(), CannotStart>>, CannotStart> {
         let started = Instant::now();
         let (refused, refusals) = (

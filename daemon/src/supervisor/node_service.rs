@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_lane::Place as SharedPlace;
+use causeway_lane::DaemonPlace;
 use causeway_links::Terms;
 use causeway_proto::control::node_server::{Node, NodeServer};
 use causeway_proto::control::{
@@ -26,12 +26,12 @@ use tonic::{Request, Response, Status, Streaming};
 use super::authentication::{self, ClientJudge, User, caller};
 use super::counts::Refusals;
 use super::description::{Description, milliseconds};
-use super::domains::{Asked, Domain, Domains};
+use super::domains::{Domain, DomainRequest, Domains};
 use super::exclusive::Claim;
 use super::holders::Holder;
 use super::inventory::Known;
 use super::links::{self, Links};
-use super::managed::{DeviceAt, Managed, Measurer, NoLease, Place};
+use super::managed::{DeviceAt, LeasePlace, Managed, Measurer, NoLease};
 use super::readiness::Readiness;
 use super::workers::{
     AWAY_LONG, Checkpoint, ClientProcess, Neighbor, NotOpened, Opened, Opening, Reopened, Workers,
@@ -111,7 +111,7 @@ pub(super) struct NodeService {
     /// Sessions that were not opened, by reason.
     pub(super) refusals: Arc<Refusals>,
     /// Rendezvous for lanes through shared memory, if the daemon offers them.
-    pub(super) place: Option<SharedPlace>,
+    pub(super) place: Option<DaemonPlace>,
     pub(super) started: Instant,
 }
 
@@ -445,7 +445,7 @@ impl NodeService {
             .map_or_else(|| owner(user), |(place, _)| place.owner().clone());
         // A session that is opened again may go by another machine's clock, and a process has one clock.
         let isolated = request.isolated || !request.session_id.is_empty();
-        let asked = Asked {
+        let asked = DomainRequest {
             user: owner.user.as_deref(),
             leased: lease.as_ref().map(|(place, _)| place.devices()),
             isolated,
@@ -495,9 +495,9 @@ impl NodeService {
     }
 
     /// The times that the session may be away, of those that the client asks for.
-    fn granted(&self, request: &OpenSessionRequest, place: Option<&Place>) -> AwayTimes {
+    fn granted(&self, request: &OpenSessionRequest, place: Option<&LeasePlace>) -> AwayTimes {
         let limit = self.settings.sessions.resume_limit;
-        let of_lease = place.and_then(Place::resume);
+        let of_lease = place.and_then(LeasePlace::resume);
         AwayTimes::granted(
             asked_ms(request.resume_ms),
             asked_ms(request.keep_ms),
@@ -590,7 +590,7 @@ impl NodeService {
         &self,
         credential: &[u8],
         user: &User,
-    ) -> Result<Option<(Place, Vec<Leased>)>, Status> {
+    ) -> Result<Option<(LeasePlace, Vec<Leased>)>, Status> {
         let Some(managed) = &self.managed else {
             return Ok(None);
         };

@@ -35,7 +35,7 @@ const SLOW_AFTER: Duration = Duration::from_secs(5);
 /// What a worker was asked to do. Later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(super) enum Asked {
+pub(super) enum EndRequest {
     Nothing = 0,
     ToEnd = 1,
     ToDie = 2,
@@ -155,7 +155,7 @@ impl Worker {
             serial,
             channel,
             ready: AtomicBool::new(false),
-            asked: AtomicU8::new(Asked::Nothing as u8),
+            asked: AtomicU8::new(EndRequest::Nothing as u8),
             close_reason: OnceLock::new(),
             has_lost_lease: AtomicBool::new(false),
             asked_more: Notify::new(),
@@ -300,11 +300,11 @@ impl Worker {
     }
 
     /// Returns the strongest request so far.
-    pub(super) fn was_asked(&self) -> Asked {
+    pub(super) fn was_asked(&self) -> EndRequest {
         match self.asked.load(Ordering::Relaxed) {
-            0 => Asked::Nothing,
-            1 => Asked::ToEnd,
-            _ => Asked::ToDie,
+            0 => EndRequest::Nothing,
+            1 => EndRequest::ToEnd,
+            _ => EndRequest::ToDie,
         }
     }
 
@@ -315,7 +315,7 @@ impl Worker {
 
     /// Asks the worker to leave. It is killed if it takes too long.
     pub(super) fn end(&self) {
-        self.ask(Asked::ToEnd);
+        self.ask(EndRequest::ToEnd);
     }
 
     /// Asks the worker to leave, and to report the reason to its client. The first of several reasons
@@ -338,20 +338,21 @@ impl Worker {
 
     /// Kills the worker and the processes that it started.
     pub(super) fn kill(&self) {
-        self.ask(Asked::ToDie);
+        self.ask(EndRequest::ToDie);
     }
 
     /// Notes that the host of this session is killed.
     pub(super) fn note_kill(&self) {
-        self.asked.fetch_max(Asked::ToDie as u8, Ordering::Relaxed);
+        self.asked
+            .fetch_max(EndRequest::ToDie as u8, Ordering::Relaxed);
     }
 
     /// Returns whether the session was told to end, or its client has gone.
     pub(super) fn is_ending(&self) -> bool {
-        self.is_ending.load(Ordering::Relaxed) || self.was_asked() != Asked::Nothing
+        self.is_ending.load(Ordering::Relaxed) || self.was_asked() != EndRequest::Nothing
     }
 
-    fn ask(&self, what: Asked) {
+    fn ask(&self, what: EndRequest) {
         // A request to end never replaces an earlier kill.
         self.asked.fetch_max(what as u8, Ordering::Relaxed);
         self.asked_more.notify_one();

@@ -38,7 +38,7 @@ use super::endings::{ENDINGS, ending, log_end, log_host_end};
 use super::exclusive::Claim;
 use super::holders::{Holder, Holding, Holdings, TooMuch};
 use super::hosts::Host;
-use super::managed::{Place, PlaceNumber};
+use super::managed::{LeasePlace, PlaceNumber};
 use super::process::{self, Processes};
 use super::usage::Usage;
 use super::warm::Warming;
@@ -119,7 +119,7 @@ struct WorkersState {
     parked: Parked,
     moving: Moving,
     /// Places of sessions that could not be opened. Their drop locks the table of grants, which may lock this table.
-    unused: Vec<Place>,
+    unused: Vec<LeasePlace>,
     /// Totals of sessions that have ended.
     past: Figures,
     usage: Usage,
@@ -137,7 +137,7 @@ struct Served {
     opened: Instant,
     secret: SessionSecret,
     /// The place in a lease, on a managed node.
-    place: Option<Place>,
+    place: Option<LeasePlace>,
     /// The slot in which the worker counts.
     entry: Entry,
     owner: Owner,
@@ -309,7 +309,7 @@ pub(super) struct Opening {
     /// How long the client waits while the session's lease moves to another node; 0 if the session never moves.
     pub(super) moves: Duration,
     /// On a managed node, the session's place in a lease and its devices.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<LeasePlace>,
     pub(super) leased: Option<Vec<Leased>>,
     /// Sessions of one domain may have one host process; without a domain, the session has a worker of its own.
     pub(super) domain: Option<Domain>,
@@ -453,7 +453,7 @@ impl Workers {
     }
 
     /// Calls `each` with every session whose lease has a part of a device's time, and the slot in which its worker counts.
-    pub(super) fn each_timed(&self, mut each: impl FnMut(&Place, &Entry)) {
+    pub(super) fn each_timed(&self, mut each: impl FnMut(&LeasePlace, &Entry)) {
         let state = self.0.state.lock();
         for served in state.sessions.values() {
             if let Some(place) = &served.place
@@ -552,10 +552,10 @@ impl Workers {
                 state.may_have(claim)?;
             }
             if let Some(again) = &opening.again {
-                let grant = opening.place.as_ref().map(Place::grant);
+                let grant = opening.place.as_ref().map(LeasePlace::grant);
                 state.may_open_again(again, grant)?;
             }
-            let lease = opening.place.as_ref().map(Place::lease);
+            let lease = opening.place.as_ref().map(LeasePlace::lease);
             if lease.is_some_and(|lease| state.moving.leaves(lease)) {
                 return Err(NotOpened::Moves);
             }
@@ -579,7 +579,7 @@ impl Workers {
                 id,
                 secret: admitted.assignment.secret.clone(),
                 fingerprint,
-                place: place.map(Place::number),
+                place: place.map(LeasePlace::number),
             };
             // The lock is still held, so neither a connection of the client nor the worker's end finds the
             // session missing.

@@ -23,7 +23,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_lane::Place;
+use causeway_lane::DaemonPlace;
 use causeway_proto::command::{command::Kind, *};
 use causeway_proto::control::node_client::NodeClient;
 use causeway_proto::control::{Client as Who, OpenSessionRequest};
@@ -67,7 +67,7 @@ pub struct Session {
     address: String,
     id: SessionId,
     secret: SessionSecret,
-    place: Option<Place>,
+    place: Option<DaemonPlace>,
     commands: TcpStream,
     next: u64,
     /// For how long the node keeps the session without connections.
@@ -136,7 +136,7 @@ impl Session {
             address: daemon.address.clone(),
             id,
             secret,
-            place: Place::told(&reply.shared_memory),
+            place: DaemonPlace::told(&reply.shared_memory),
             commands,
             next: 1,
             resume_ms: reply.resume_ms,

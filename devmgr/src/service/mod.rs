@@ -115,7 +115,7 @@ pub async fn start(
 ) -> Result<RunningManager, CannotStart> {
     let (mut port, bound) = Port::open(settings, None).await?;
     let stored = store.load().map_err(CannotStart::store(&settings.store))?;
-    let state = State::read(settings, store, stored, Tenure::unlimited())?;
+    let state = LoadedStore::read(settings, store, stored, Tenure::unlimited())?;
     let (stop, stopping) = watch::channel(false);
     let (_, cluster) = watch::channel(Some(state.cluster));
     let owner = port.serve(state, None, stopping.clone()).await?;
@@ -144,7 +144,7 @@ pub async fn start(
 }
 
 /// What the store held: the owner of the state, and what others share with it.
-struct State {
+struct LoadedStore {
     owner: Owner,
     directory: Arc<RwLock<Directory>>,
     certified: Certified,
@@ -157,7 +157,7 @@ struct State {
     tenure: Tenure,
 }
 
-impl State {
+impl LoadedStore {
     /// Takes what was read from the store. Writes the cluster's id, the first administrator and the signing
     /// key if the store has none.
     fn read(
@@ -165,7 +165,7 @@ impl State {
         mut store: Box<dyn Store>,
         stored: Stored,
         tenure: Tenure,
-    ) -> Result<State, CannotStart> {
+    ) -> Result<LoadedStore, CannotStart> {
         let directory = Directory::new(stored.users, stored.tokens, stored.removed);
         let directory = with_admin(directory, settings, store.as_mut())?;
         let key = Arc::new(signing_key(
@@ -209,7 +209,7 @@ impl State {
             health,
             counters: Arc::clone(&counters),
         });
-        Ok(State {
+        Ok(LoadedStore {
             owner,
             directory: shared_directory,
             certified,

@@ -36,7 +36,7 @@ use super::owner::{INBOX, OwnerEnd};
 use super::pace::{self, Pace};
 use super::surroundings::Surroundings;
 use super::watching::{ServedState, Watching};
-use super::{State, admin, aside, leases, nodes, standby};
+use super::{LoadedStore, admin, aside, leases, nodes, standby};
 use crate::etcd::{SharedTurnedAway, Standing, Tenure};
 use crate::identity::Directory;
 use crate::lease::Event;
@@ -129,7 +129,7 @@ impl Port {
     /// Serves a state, until it stops or its tenure ends. Returns the owner's task.
     pub(super) async fn serve(
         &self,
-        state: State,
+        state: LoadedStore,
         others: Option<Others>,
         stopping: watch::Receiver<bool>,
     ) -> Result<JoinHandle<Result<(), OwnerEnd>>, CannotStart> {

@@ -18,7 +18,7 @@ use super::others::Others;
 use super::owner::OwnerEnd;
 use super::port::Port;
 use super::surroundings::Surroundings;
-use super::{RunningManager, State};
+use super::{LoadedStore, RunningManager};
 use crate::etcd::{
     Candidate, Etcd, HAND_OVER, Instruction, Instructions, Lead, Order, SharedTurnedAway, Standing,
     Tenure, registration,
@@ -275,7 +275,7 @@ impl SharedManager {
         let (settings, of) = (self.settings.clone(), tenure.clone());
         // The store blocks its thread.
         let read = tokio::task::spawn_blocking(move || {
-            State::read(&settings, Box::new(store), stored, of)
+            LoadedStore::read(&settings, Box::new(store), stored, of)
         });
         let state = match read.await {
             Ok(Ok(state)) => state,

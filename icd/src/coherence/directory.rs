@@ -10,7 +10,7 @@ use super::marks::{Mark, User};
 use super::pieces::Pieces;
 use super::place::{Place, Span};
 use super::plan::Transfer;
-use super::state::{State, Validity};
+use super::state::{RangeState, Validity};
 use super::superseded::{Entry, Superseded};
 use super::{IsDone, TransferEvents};
 
@@ -30,15 +30,15 @@ pub enum Contents {
 #[derive(Clone, Debug)]
 pub(super) struct Directory {
     pub(super) buffer: MemoryId,
-    pub(super) pieces: Pieces<State>,
+    pub(super) pieces: Pieces<RangeState>,
 }
 
 impl Directory {
     pub(super) fn new(buffer: MemoryId, size: u64, contents: Contents) -> Directory {
         let state = match contents {
-            Contents::Undefined => State::fresh(),
-            Contents::AtClient => State::held_by(Place::Client),
-            Contents::AtPlace(place) => State::held_by(place),
+            Contents::Undefined => RangeState::fresh(),
+            Contents::AtClient => RangeState::held_by(Place::Client),
+            Contents::AtPlace(place) => RangeState::held_by(place),
         };
         Directory {
             buffer,
@@ -167,12 +167,12 @@ impl Directory {
     }
 
     /// Changes every range.
-    pub(super) fn for_all(&mut self, change: impl FnMut(&mut State)) {
+    pub(super) fn for_all(&mut self, change: impl FnMut(&mut RangeState)) {
         self.for_span(Span::new(0, self.pieces.size()), change);
     }
 
     /// Changes every range of a span.
-    pub(super) fn for_span(&mut self, span: Span, mut change: impl FnMut(&mut State)) {
+    pub(super) fn for_span(&mut self, span: Span, mut change: impl FnMut(&mut RangeState)) {
         self.pieces.update(span, |_, state| change(state));
     }
 }

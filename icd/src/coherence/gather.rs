@@ -12,7 +12,7 @@ use super::marks::User;
 use super::place::{Place, SiteIndex, Span};
 use super::plan::{Lost, Waits, command_waits, tidy};
 use super::source::Sources;
-use super::state::State;
+use super::state::RangeState;
 use super::{Coherence, IsDone};
 
 /// Part of a read.
@@ -136,7 +136,7 @@ impl Coherence {
 }
 
 fn place_to_read(
-    state: &State,
+    state: &RangeState,
     own: Place,
     span: Span,
     sources: &mut Sources<'_>,

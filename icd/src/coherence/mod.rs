@@ -45,7 +45,7 @@ pub use plan::{Command, Lost, Needs, Plan, Transfer, Wait, Waits};
 use directory::Directory;
 use marks::User;
 use network::Network;
-use state::State;
+use state::RangeState;
 use superseded::Superseded;
 use uses::{Use, Uses};
 
@@ -235,7 +235,7 @@ impl Coherence {
         self.for_each_state(&uses, |state| state.failed(event, failure));
     }
 
-    fn for_each_state(&mut self, uses: &[Use], mut change: impl FnMut(&mut State)) {
+    fn for_each_state(&mut self, uses: &[Use], mut change: impl FnMut(&mut RangeState)) {
         for of_buffer in uses {
             if let Some(directory) = self.directories.get_mut(&of_buffer.buffer) {
                 directory.for_span(of_buffer.span, &mut change);

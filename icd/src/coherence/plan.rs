@@ -16,7 +16,7 @@ use super::network::{Network, Route};
 use super::place::{Place, Span};
 use super::runs::Runs;
 use super::source::Sources;
-use super::state::State;
+use super::state::RangeState;
 use super::{Coherence, IsDone};
 
 /// A command that is about to be sent.
@@ -318,7 +318,7 @@ impl Planner<'_> {
         &mut self,
         directory: &Directory,
         span: Span,
-        state: &State,
+        state: &RangeState,
         rows: Option<&Region>,
     ) -> Result<(), Lost> {
         let mut start = span.start;
@@ -360,7 +360,7 @@ impl Planner<'_> {
         &mut self.runs[at].1
     }
 
-    fn wait(&mut self, state: &State, mode: Mode) {
+    fn wait(&mut self, state: &RangeState, mode: Mode) {
         command_waits(state.marks(self.place), mode, self.is_done, &mut self.waits);
         if mode == Mode::Upload {
             // The unmap reads the client's copy.
@@ -371,7 +371,7 @@ impl Planner<'_> {
 
     // Adds waits for all transfers that write the client's copy of a range. The directory does not know
     // which bytes of many rows they bring. Waiting for their end is enough.
-    fn wait_for_landings(&mut self, state: &State) {
+    fn wait_for_landings(&mut self, state: &RangeState) {
         let landing = state
             .marks(Place::Client)
             .iter()

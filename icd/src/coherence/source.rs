@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::IsDone;
 use super::network::{Network, Route};
 use super::place::Place;
-use super::state::{State, Validity};
+use super::state::{RangeState, Validity};
 
 /// Loads that differ by less count as equal. Switching the source for a few bytes gains nothing.
 const QUANTUM: u64 = 1 << 20;
@@ -44,7 +44,7 @@ impl<'a> Sources<'a> {
     }
 
     /// Returns the best source of bytes in this state, or `None` when they are lost.
-    pub(super) fn choose(&mut self, state: &State, bytes: u64) -> Option<Place> {
+    pub(super) fn choose(&mut self, state: &RangeState, bytes: u64) -> Option<Place> {
         let valid = state.copies().iter().filter(|copy| copy.is_valid());
         let best = valid.min_by_key(|copy| self.cost(copy.place, copy.validity))?;
         let place = best.place;

@@ -26,7 +26,7 @@ use super::{Failure, IsDone};
 
 /// The state of one range; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct RangeState {
     written: bool,
     // Sorted by place.
     copies: SmallVec<[Copy; 2]>,
@@ -61,10 +61,10 @@ pub(super) enum Validity {
     Valid,
 }
 
-impl State {
+impl RangeState {
     /// A range that was never written.
-    pub(super) fn fresh() -> State {
-        State {
+    pub(super) fn fresh() -> RangeState {
+        RangeState {
             written: false,
             copies: SmallVec::new(),
             formers: Vec::new(),
@@ -72,8 +72,8 @@ impl State {
     }
 
     /// A written range that is valid at one place only.
-    pub(super) fn held_by(place: Place) -> State {
-        let mut state = State::fresh();
+    pub(super) fn held_by(place: Place) -> RangeState {
+        let mut state = RangeState::fresh();
         state.become_modified(place);
         state
     }

@@ -265,12 +265,12 @@ pub(crate) fn dialled(found: &Found, interfaces: &Interfaces) -> Vec<Address> {
 
 #[cfg(test)]
 mod tests {
-    use causeway_discovery::{Announcement, Interface, Place};
+    use causeway_discovery::{Announcement, ClaimedAddress, Interface};
 
     use super::*;
 
     fn found() -> Found {
-        let place = |address: &str, may_be_dialled| Place {
+        let place = |address: &str, may_be_dialled| ClaimedAddress {
             address: address.parse().unwrap(),
             interface: 2,
             is_source: false,

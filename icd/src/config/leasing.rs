@@ -156,15 +156,15 @@ impl Variables {
         // A broken request or manager gives no lease and one problem. Without a request, the terms do not
         // matter.
         let lease = match (asked, &manager) {
-            (Ok(Asked { wanted: None, .. }), _) | (Ok(_), Err(_)) => Ok(None),
+            (Ok(SourcedRequest { wanted: None, .. }), _) | (Ok(_), Err(_)) => Ok(None),
             (Err(problem), _) => Err(problem),
             (Ok(_), Ok(Some(_))) if terms.is_err() => terms.map(|_| None),
-            (Ok(Asked { origin, .. }), Ok(None)) => {
+            (Ok(SourcedRequest { origin, .. }), Ok(None)) => {
                 let message = "devices are requested but no device manager is configured; set CAUSEWAY_MANAGER or [manager] in servers.toml";
                 Err(wrong(origin, message.to_owned()))
             }
             (
-                Ok(Asked {
+                Ok(SourcedRequest {
                     wanted: Some(wanted),
                     ..
                 }),
@@ -184,8 +184,8 @@ impl Variables {
         &self,
         draft: &Draft,
         open: impl Fn(&Path) -> Result<String, String>,
-    ) -> Result<Asked, Problem> {
-        let asked = |origin, wanted| Asked {
+    ) -> Result<SourcedRequest, Problem> {
+        let asked = |origin, wanted| SourcedRequest {
             origin,
             wanted,
             manager: None,
@@ -215,7 +215,7 @@ impl Variables {
         let request = request.map_err(|error| in_file(None, error.to_string()))?;
         let named = read.manager.filter(|_| self.manager.is_none());
         let named = named.map(|text| managers(&text));
-        Ok(Asked {
+        Ok(SourcedRequest {
             manager: named.transpose().map_err(|error| in_file(None, error))?,
             ..asked(REQUEST_FILE, Some(LeaseWanted::Devices(request)))
         })
@@ -271,7 +271,7 @@ impl Variables {
 }
 
 /// The request, with its source.
-struct Asked {
+struct SourcedRequest {
     // The variable or table that has the request.
     origin: &'static str,
     wanted: Option<LeaseWanted>,

@@ -35,12 +35,12 @@ pub struct Finder {
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<FinderState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FinderState {
     begun: Option<Instant>,
     /// Number of threads that run.
     running: usize,
@@ -120,7 +120,7 @@ impl Finder {
     /// Starts a thread that asks.
     fn start(
         &self,
-        state: &mut State,
+        state: &mut FinderState,
         source: Source,
         ask: impl FnOnce(&Shared) -> Result<(), String> + Send + 'static,
     ) {

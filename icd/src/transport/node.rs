@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use causeway_discovery::Interfaces;
-use causeway_lane::Place;
+use causeway_lane::DaemonPlace;
 use causeway_proto::control::{Inventory, NodeStatus, OpenSessionReply};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::status::WireError;
@@ -89,7 +89,7 @@ pub struct Node {
 }
 
 /// Result of asking for a session.
-enum Asked {
+enum OpeningAnswer {
     Opened(Box<Credentials>),
     /// The node's devices differ from the last inventory.
     Changed(Arc<Inventory>),
@@ -201,7 +201,7 @@ impl Node {
         } = self.credentials()?;
         let rhythm = Rhythm::from_wire(reply.heartbeat_interval_ms, reply.heartbeat_limit_ms);
         let location = self.location(rail.peer.address());
-        let here = Place::told(&reply.shared_memory);
+        let here = DaemonPlace::told(&reply.shared_memory);
         let granted = self.granted(&settings, &reply);
         let resume = granted.resume;
         let dialer = Dialer {
@@ -325,8 +325,8 @@ impl Node {
     fn credentials(&self) -> Result<Credentials, WireError> {
         for _ in 0..2 {
             match self.ask_for_session()? {
-                Asked::Opened(credentials) => return Ok(*credentials),
-                Asked::Changed(inventory) => {
+                OpeningAnswer::Opened(credentials) => return Ok(*credentials),
+                OpeningAnswer::Changed(inventory) => {
                     *self.inventory.lock() = Some(Arc::clone(&inventory));
                     let same = self.changed.get().is_some_and(|same| same(&inventory));
                     if !same {
@@ -338,7 +338,7 @@ impl Node {
         Err(self.unreachable("the node's devices have changed; call clGetDeviceIDs again"))
     }
 
-    fn ask_for_session(&self) -> Result<Asked, WireError> {
+    fn ask_for_session(&self) -> Result<OpeningAnswer, WireError> {
         let generation = self.inventory().map_or(0, |inventory| inventory.generation);
         let (Target { server, credential }, changes) = self.target_now();
         let gauge = Arc::clone(&self.gauge);
@@ -353,14 +353,14 @@ impl Node {
                     .await
                 {
                     Ok(reply) => credentials(&supervisor, reply, (server, changes))
-                        .map(|opened| Asked::Opened(Box::new(opened))),
+                        .map(|opened| OpeningAnswer::Opened(Box::new(opened))),
                     Err(refused @ WireError::Refused { .. }) => {
                         let inventory = supervisor.inventory(credential.clone()).await?;
                         // With an unchanged inventory, the refusal has another cause.
                         if inventory.generation == generation {
                             return Err(refused);
                         }
-                        Ok(Asked::Changed(Arc::new(inventory)))
+                        Ok(OpeningAnswer::Changed(Arc::new(inventory)))
                     }
                     Err(error) => Err(error),
                 }

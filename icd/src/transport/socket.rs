@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_lane::{Place, Shared};
+use causeway_lane::{DaemonPlace, Shared};
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{
@@ -42,7 +42,7 @@ pub(super) struct Dialer {
     /// The addresses of the server. Shared by all that open connections of the session.
     pub(super) rails: Arc<Rails>,
     /// The daemon's place, if the daemon is on this host.
-    pub(super) here: Option<Place>,
+    pub(super) here: Option<DaemonPlace>,
     /// The configured address, for messages.
     pub(super) address: String,
     /// The session.
@@ -52,7 +52,7 @@ pub(super) struct Dialer {
     /// Silence after which the peer counts as lost.
     pub(super) heartbeat_limit: Duration,
     /// The node's shared-memory place, if the node is on this machine and sharing is enabled.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<DaemonPlace>,
 }
 
 /// Why a connection of a session was not opened.

@@ -29,7 +29,7 @@ fn a_session_stays_after_a_short_cut_though_its_node_announces_a_dead_address() 
     let _daemon = announced(network.host(1), "A", &certificates.flags("gpu1"));
     let found = heard(network.host(0), &["gpu1"]);
     let dead = std::net::Ipv4Addr::new(10, 79, 0, 77);
-    let is_dead = |of: &causeway_discovery::Place| of.address == dead && of.may_be_dialled;
+    let is_dead = |of: &causeway_discovery::ClaimedAddress| of.address == dead && of.may_be_dialled;
     assert!(found[0].places.iter().any(is_dead), "{found:?}");
     let text = || std::fs::read_to_string(&log).expect("the log");
     let program = || {

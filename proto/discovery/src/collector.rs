@@ -47,7 +47,7 @@ impl Default for Limits {
 
 /// An address at which a claim says that it can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ClaimedAddress {
     /// The address.
     pub address: IpAddr,
     /// The number of the interface on which it was heard.
@@ -68,7 +68,7 @@ pub struct Found {
     /// The port of its addresses.
     pub port: u16,
     /// Its addresses: those that packets came from, then the others.
-    pub places: Vec<Place>,
+    pub places: Vec<ClaimedAddress>,
 }
 
 /// What a packet brought.
@@ -273,7 +273,7 @@ impl Collector {
         {
             return false;
         }
-        let place = |address: IpAddr| Place {
+        let place = |address: IpAddr| ClaimedAddress {
             address,
             interface,
             is_source: address == source,
@@ -340,7 +340,8 @@ impl Found {
     #[must_use]
     pub fn hosts(&self, interfaces: &Interfaces) -> Vec<String> {
         let usable = self.places.iter().filter(|of| of.may_be_dialled);
-        let (six, four): (Vec<&Place>, Vec<&Place>) = usable.partition(|of| of.address.is_ipv6());
+        let (six, four): (Vec<&ClaimedAddress>, Vec<&ClaimedAddress>) =
+            usable.partition(|of| of.address.is_ipv6());
         let turns = six.len().max(four.len());
         let by_turns = (0..turns).flat_map(|turn| [six.get(turn), four.get(turn)]);
         let hosts = by_turns.flatten().filter_map(|place| match place.address {
@@ -362,8 +363,8 @@ impl Found {
 
     /// Takes an address. Those that packets came from are first, then those that may be dialled. Returns whether the
     /// address is new.
-    fn take(&mut self, place: Place, most: usize) -> bool {
-        let is_same = |of: &Place| {
+    fn take(&mut self, place: ClaimedAddress, most: usize) -> bool {
+        let is_same = |of: &ClaimedAddress| {
             let is_local = matches!(of.address, IpAddr::V6(v6) if v6.is_unicast_link_local());
             of.address == place.address && (!is_local || of.interface == place.interface)
         };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
 
-use crate::collector::{Found, Place};
+use crate::collector::{ClaimedAddress, Found};
 use crate::interfaces::is_special;
 use crate::message::{Records, instance_of};
 
@@ -43,7 +43,7 @@ pub struct Browser {
     services: Vec<(Name, Records)>,
     /// The names of instances as their services' records have them. A name with dots may be one label or several.
     names: BTreeMap<(Name, String), Name>,
-    questions: BTreeMap<Question, Asked>,
+    questions: BTreeMap<Question, SentQuery>,
     servers: usize,
     /// The server that has answered last, which is asked first.
     good: usize,
@@ -51,7 +51,7 @@ pub struct Browser {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct SentQuery {
     id: u16,
     times: usize,
     due: Instant,
@@ -168,7 +168,8 @@ impl Browser {
         let question = (query.name().to_lowercase(), query.query_type());
         let is_response = message.metadata.message_type == MessageType::Response;
         let asked = self.questions.get_mut(&question);
-        let open = |of: &&mut Asked| is_response && !of.is_answered && of.id == message.metadata.id;
+        let open =
+            |of: &&mut SentQuery| is_response && !of.is_answered && of.id == message.metadata.id;
         let Some(asked) = asked.filter(open) else {
             return Answered::Nothing;
         };
@@ -278,7 +279,7 @@ impl Browser {
 
     fn ask(&mut self, (name, kind): Question, now: Instant, id: &mut dyn FnMut() -> u16) {
         if self.questions.len() < MOST_QUESTIONS {
-            let asked = Asked {
+            let asked = SentQuery {
                 id: id(),
                 times: 0,
                 due: now,
@@ -295,7 +296,7 @@ fn found(name: &str, records: &Records) -> Option<Found> {
     let (host, port) = records.services.get(name)?;
     let announcement = records.announcements.get(name)?.clone();
     let addresses = records.addresses.get(host)?;
-    let place = |address: &IpAddr| Place {
+    let place = |address: &IpAddr| ClaimedAddress {
         address: *address,
         interface: 0,
         is_source: false,

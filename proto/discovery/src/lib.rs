@@ -27,7 +27,7 @@ mod resolver;
 mod search;
 
 pub use announcement::{Announcement, CaDigest, NodeId, Role, Run, is_of_name};
-pub use collector::{Collector, Found, Heard, Limits, Place};
+pub use collector::{ClaimedAddress, Collector, Found, Heard, Limits};
 pub use domain::{Answered, Browser, MOST_DOMAINS, Packet};
 pub use interfaces::{Interface, Interfaces, is_special};
 pub use patience::Patience;

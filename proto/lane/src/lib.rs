@@ -13,7 +13,7 @@
 //!   accounting, pure;
 //! - [`offer`], [`accept`]: pass the memory from one process to the other, over a Unix socket on which
 //!   the session's secret was proved;
-//! - [`Place`]: whether two processes can share memory;
+//! - [`DaemonPlace`]: whether two processes can share memory;
 //! - [`Pace`]: how fast a lane sends, so that small commands do not wait in the network's queue;
 //! - [`PathWatch`]: whether a connection's network path is dead, pure;
 //! - [`Packer`], [`Unpacker`]: compression of chunks;
@@ -47,7 +47,7 @@ pub use pacer::Beside;
 pub use packing::{Packed, Packer, Unpacker};
 pub use path::{PathReading, PathState, PathWatch};
 pub use pieces::piece;
-pub use place::Place;
+pub use place::DaemonPlace;
 pub use resumed::{Condition, Kept, Reservation, Resumed, Stopped};
 pub use shared::{Caching, Shared, carried_bytes};
 pub use stream::Stream;

@@ -23,16 +23,16 @@ const DIGEST: usize = 32;
 
 /// The place of one daemon; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct DaemonPlace {
     salt: [u8; SALT],
     digest: [u8; DIGEST],
 }
 
-impl Place {
+impl DaemonPlace {
     /// The place of this process. `salt` must differ for each daemon. `None` if the system does not
     /// provide the information.
     #[must_use]
-    pub fn here(salt: [u8; SALT]) -> Option<Place> {
+    pub fn here(salt: [u8; SALT]) -> Option<DaemonPlace> {
         let boot = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
         let network = fs::metadata("/proc/self/ns/net").ok()?;
         let mut digest = Sha256::new();
@@ -44,7 +44,7 @@ impl Place {
         digest.update(network.dev().to_le_bytes());
         digest.update(network.ino().to_le_bytes());
         let digest = digest.finalize().into();
-        Some(Place { salt, digest })
+        Some(DaemonPlace { salt, digest })
     }
 
     /// The encoded place, which a daemon tells its clients.
@@ -58,9 +58,9 @@ impl Place {
 
     /// Decodes a place. `None` if this process is in another place.
     #[must_use]
-    pub fn told(told: &[u8]) -> Option<Place> {
+    pub fn told(told: &[u8]) -> Option<DaemonPlace> {
         let (salt, digest) = told.split_at_checked(SALT)?;
-        let here = Place::here(salt.try_into().ok()?)?;
+        let here = DaemonPlace::here(salt.try_into().ok()?)?;
         (here.digest == digest).then_some(here)
     }
 
@@ -102,20 +102,20 @@ mod tests {
 
     #[test]
     fn a_place_is_a_daemons_own() {
-        let place = Place::here([1; SALT]).unwrap();
-        assert_eq!(Place::told(&place.tell()), Some(place));
-        assert_ne!(Place::here([2; SALT]), Some(place));
+        let place = DaemonPlace::here([1; SALT]).unwrap();
+        assert_eq!(DaemonPlace::told(&place.tell()), Some(place));
+        assert_ne!(DaemonPlace::here([2; SALT]), Some(place));
         let mut elsewhere = place.tell();
         elsewhere[SALT] ^= 1;
         for told in [&elsewhere[..], &elsewhere[..SALT], &[]] {
-            assert_eq!(Place::told(told), None);
+            assert_eq!(DaemonPlace::told(told), None);
         }
     }
 
     #[test]
     fn who_listens_is_reached_and_nobody_else() {
         let salt = u128::from(std::process::id()).to_le_bytes();
-        let place = Place::here(salt).unwrap();
+        let place = DaemonPlace::here(salt).unwrap();
         let error = place.connect().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         let listener = place.listen().unwrap();

@@ -35,16 +35,16 @@ impl From<&Probed> for Answered {
 
 /// The connections of one search, by the managers' numbers.
 #[derive(Debug)]
-pub struct Kept<C>(Mutex<State<C>>);
+pub struct Kept<C>(Mutex<KeptState<C>>);
 
 #[derive(Debug)]
-struct State<C> {
+struct KeptState<C> {
     of: Vec<Option<C>>,
     /// When the first connection was kept.
     since: Option<Instant>,
 }
 
-impl<C> State<C> {
+impl<C> KeptState<C> {
     fn clear(&mut self) {
         self.of.fill_with(|| None);
     }
@@ -58,7 +58,7 @@ impl<C> Kept<C> {
     /// No connection to any of `count` managers.
     #[must_use]
     pub fn new(count: usize) -> Kept<C> {
-        Kept(Mutex::new(State {
+        Kept(Mutex::new(KeptState {
             of: (0..count).map(|_| None).collect(),
             since: None,
         }))

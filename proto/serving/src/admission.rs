@@ -1,6 +1,6 @@
 //! Limits, in total and for each key: connections of an address, sessions and memory of a user.
 //!
-//! Invariant: each [`Place`] or [`Permit`] is subtracted from the counts when it is dropped, whatever
+//! Invariant: each [`CountedAmount`] or [`Permit`] is subtracted from the counts when it is dropped, whatever
 //! happened.
 
 use std::collections::{BTreeMap, HashMap};
@@ -29,7 +29,7 @@ struct Inside<Key> {
 }
 
 /// An amount that was counted. Dropping it gives the amount back.
-pub struct Place<Key: Eq + Hash> {
+pub struct CountedAmount<Key: Eq + Hash> {
     inside: Arc<Mutex<Inside<Key>>>,
     key: Key,
     amount: u64,
@@ -63,7 +63,7 @@ impl<Key: Clone + Eq + Hash> Tally<Key> {
     ///
     /// # Errors
     /// [`Full`] when a limit would be exceeded. Nothing is counted then.
-    pub fn take(&self, key: Key, amount: u64) -> Result<Place<Key>, Full> {
+    pub fn take(&self, key: Key, amount: u64) -> Result<CountedAmount<Key>, Full> {
         let mut inside = self.inside.lock();
         let has = inside.of.get(&key).copied().unwrap_or(0);
         let fits = |has: u64, limit: u64| has.checked_add(amount).is_some_and(|sum| sum <= limit);
@@ -75,7 +75,7 @@ impl<Key: Clone + Eq + Hash> Tally<Key> {
         }
         inside.total += amount;
         inside.of.insert(key.clone(), has + amount);
-        Ok(Place {
+        Ok(CountedAmount {
             inside: Arc::clone(&self.inside),
             key,
             amount,
@@ -83,7 +83,7 @@ impl<Key: Clone + Eq + Hash> Tally<Key> {
     }
 }
 
-impl<Key: Eq + Hash> Drop for Place<Key> {
+impl<Key: Eq + Hash> Drop for CountedAmount<Key> {
     fn drop(&mut self) {
         let mut inside = self.inside.lock();
         inside.total -= self.amount;

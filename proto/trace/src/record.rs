@@ -77,7 +77,7 @@ pub enum Record {
 
 /// Where a command is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum TracePlace {
     /// A command of the application, on its queue.
     Queue(u64),
     /// A transfer that a context of several nodes needs, at this node.
@@ -90,7 +90,7 @@ pub struct Enqueued {
     /// The command's event.
     pub event: u64,
     /// Where the command is shown.
-    pub place: Place,
+    pub place: TracePlace,
     /// The kernel's name, or the kind of the command.
     pub name: Cow<'static, str>,
     /// Number of bytes that the command moves or writes.

@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 use tracks::{Groups, Key};
 pub use tracks::{Process, Track, TrackKind, Tracks};
 
-use crate::record::{Batch, Call, Ended, Enqueued, Moment, Moved, Place, Record};
+use crate::record::{Batch, Call, Ended, Enqueued, Moment, Moved, Record, TracePlace};
 
 /// Maximum number of arrows of one kind at a slice.
 const MOST_ARROWS: usize = 256;
@@ -115,7 +115,7 @@ pub struct Timeline {
 /// A command that has not ended.
 #[derive(Debug)]
 struct Open {
-    place: Place,
+    place: TracePlace,
     name: Cow<'static, str>,
     bytes: Option<u64>,
     is_of_call: bool,
@@ -258,12 +258,12 @@ impl Timeline {
             drawn.push(self.transfer(moved));
         }
         let (key, category) = match open.place {
-            Place::Queue(queue) => (Key::Queue(queue), Category::Command),
-            Place::Transfers(node) => (Key::Transfers(node), Category::Transfer),
+            TracePlace::Queue(queue) => (Key::Queue(queue), Category::Command),
+            TracePlace::Transfers(node) => (Key::Transfers(node), Category::Transfer),
         };
         let mut slice = match ended.times {
             Some([queued, submitted, started, end, completed]) => {
-                if let Place::Queue(queue) = open.place {
+                if let TracePlace::Queue(queue) = open.place {
                     self.waiting(
                         queue,
                         open.name.clone(),

@@ -4,7 +4,7 @@
 
 use super::bytes::{Digest, Region, Transfer};
 use super::line::{Call, elements, number};
-use super::story::{Command, Place};
+use super::story::{Command, LogOwner};
 use super::teller::Teller;
 
 const MAP_READ: u64 = 1;
@@ -46,7 +46,7 @@ impl Teller {
         match (verb, self.place) {
             ("MapBuffer", _) => self.map(call, waits),
             ("UnmapMemObject", _) => self.unmap(call, waits),
-            ("MarkerWithWaitList", Place::Node) if self.closed_pieces(call).is_some() => {
+            ("MarkerWithWaitList", LogOwner::Node) if self.closed_pieces(call).is_some() => {
                 self.close_transfer(call);
             }
             _ => {
@@ -151,7 +151,7 @@ impl Teller {
 
     fn map(&mut self, call: &Call, waits: Vec<String>) {
         let flags = call.number("map_flags");
-        if self.place == Place::Node && flags & MAP_WRITE != 0 {
+        if self.place == LogOwner::Node && flags & MAP_WRITE != 0 {
             self.mapped
                 .insert(call.argument("buffer").to_owned(), waits);
         } else if flags & (MAP_READ | MAP_WRITE) != 0 {
@@ -172,7 +172,7 @@ impl Teller {
         let memory = call.argument("memobj");
         if call.note("data").is_empty() {
             // After a read from a mapping, the worker's unmap is a part of the read.
-            if self.place == Place::Native {
+            if self.place == LogOwner::Native {
                 self.push(call, "marker".to_owned(), waits, None);
             }
             return;

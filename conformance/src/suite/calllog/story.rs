@@ -13,7 +13,7 @@ use super::teller::Teller;
 
 /// The owner of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum LogOwner {
     /// The log has the application's own calls.
     Native,
     /// The log has a worker's calls.
@@ -46,7 +46,7 @@ pub(super) struct Command {
 
 impl Story {
     /// Converts a log.
-    pub(crate) fn of(calls: &[Call], place: Place) -> Self {
+    pub(crate) fn of(calls: &[Call], place: LogOwner) -> Self {
         let mut teller = Teller::new(calls, place);
         for call in calls {
             teller.tell(call);
@@ -88,7 +88,7 @@ impl fmt::Display for Story {
 mod tests {
     use super::*;
 
-    fn told(place: Place, log: &str) -> String {
+    fn told(place: LogOwner, log: &str) -> String {
         let calls: Option<Vec<Call>> = log.lines().map(|line| Call::parse(line.trim())).collect();
         Story::of(&calls.unwrap(), place).to_string()
     }
@@ -124,8 +124,8 @@ mod tests {
         );
         // On a node, a marker right after a transfer that waits for it alone closes the transfer.
         let native = NATIVE.replace("event_wait_list=[event#2]", "event_wait_list=null");
-        assert_eq!(told(Place::Native, &native), told(Place::Node, NODE));
-        assert_ne!(told(Place::Native, NATIVE), told(Place::Node, &node));
+        assert_eq!(told(LogOwner::Native, &native), told(LogOwner::Node, NODE));
+        assert_ne!(told(LogOwner::Native, NATIVE), told(LogOwner::Node, &node));
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
                     clEnqueueBarrierWithWaitList(command_queue=queue#1, \
                     event_wait_list=[event#9], event=event#10) = CL_SUCCESS";
         let pieces = [piece(24, 1), piece(8, 2), piece(16, 3)].join("\n");
-        let told = told(Place::Node, &format!("{head}{pieces}\n{tail}"));
+        let told = told(LogOwner::Node, &format!("{head}{pieces}\n{tail}"));
         assert!(
             told.contains("queue#1[0]: read mem#1 8+24 waits=[]\n"),
             "{told}"
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn every_other_change_shows() {
-        let before = told(Place::Node, NODE);
+        let before = told(LogOwner::Node, NODE);
         for (from, to) in [
             ("offset=4", "offset=5"),
             ("size=3", "size=2"),
@@ -175,7 +175,7 @@ mod tests {
         ] {
             let log = NODE.replace(from, to);
             assert_ne!(log, NODE, "{from}");
-            assert_ne!(told(Place::Node, &log), before, "{from} -> {to}");
+            assert_ne!(told(LogOwner::Node, &log), before, "{from} -> {to}");
         }
     }
 }

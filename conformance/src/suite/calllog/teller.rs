@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::bytes::Digest;
 use super::line::{Call, elements, number};
-use super::story::{Place, Story};
+use super::story::{LogOwner, Story};
 
 const ALLOC_HOST_PTR: u64 = 1 << 4;
 const ACCESS: u64 = 7;
@@ -17,7 +17,7 @@ const MAP_WRITE: u64 = 2;
 
 /// The state of the conversion.
 pub(super) struct Teller {
-    pub(super) place: Place,
+    pub(super) place: LogOwner,
     pub(super) story: Story,
     /// Names in the log to names in the story. Objects that are missing here are not the application's.
     pub(super) names: HashMap<String, String>,
@@ -39,7 +39,7 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    pub(super) fn new(calls: &[Call], place: Place) -> Self {
+    pub(super) fn new(calls: &[Call], place: LogOwner) -> Self {
         let mut teller = Self {
             place,
             story: Story::default(),
@@ -54,7 +54,7 @@ impl Teller {
             brought: BTreeMap::new(),
             counts: HashMap::new(),
         };
-        if place == Place::Node {
+        if place == LogOwner::Node {
             teller.find_internals(calls);
         }
         teller
@@ -113,7 +113,7 @@ impl Teller {
                 "clReleaseEvent",
             ]
             .contains(&name);
-        if name == "clGetKernelInfo" && self.place == Place::Node {
+        if name == "clGetKernelInfo" && self.place == LogOwner::Node {
             // The worker queries only scratch kernels, never the application's kernels.
             self.kernels.remove(call.argument("kernel"));
         }
@@ -249,7 +249,7 @@ impl Teller {
                 )
             }
             "clCreateKernelsInProgram" => {
-                if self.place == Place::Native {
+                if self.place == LogOwner::Native {
                     for note in call.notes("kernel") {
                         if let Some((kernel, name)) = note.split_once(':') {
                             self.kernels.insert(kernel.to_owned(), name.to_owned());

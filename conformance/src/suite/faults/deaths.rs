@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 
 use super::processes::until_gone;
-use super::running::{Bystander, Running};
+use super::running::{Bystander, RunningProgram};
 use super::stage::{Driver, LOOK, Node, PATIENCE, Stage};
 use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
@@ -35,7 +35,7 @@ fn worker_killed(stage: &Stage, driver: Driver, grpc: bool) -> Result<Verdict, W
     let mut node = Node::start(stage, driver)?;
     let beside = Bystander::start(stage, &node)?;
     let others = node.workers();
-    let mut program = Running::program(stage, "kernel", &node.way().grpc(grpc))?;
+    let mut program = RunningProgram::program(stage, "kernel", &node.way().grpc(grpc))?;
     program.until("in kernel")?;
     let worker = node.worker_beside(&others)?;
 
@@ -59,7 +59,7 @@ pub(super) fn daemon_in_a_transfer_grpc(stage: &Stage) -> Result<Verdict, Wrong>
 
 fn daemon_killed(stage: &Stage, grpc: bool) -> Result<Verdict, Wrong> {
     let mut node = Node::start(stage, Driver::Fake("devices = 1"))?;
-    let mut program = Running::program(stage, "transfer", &node.way().grpc(grpc))?;
+    let mut program = RunningProgram::program(stage, "transfer", &node.way().grpc(grpc))?;
     program.until("wrote 1")?;
     let workers = node.workers();
 
@@ -91,7 +91,7 @@ pub(super) fn daemon_restarted_in_a_transfer(stage: &Stage) -> Result<Verdict, W
 fn restarted(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, Wrong> {
     let driver = Driver::Fake("devices = 1");
     let mut node = Node::start_with(stage, driver, "[survival]\ndirectory = \"parked\"\n")?;
-    let mut program = Running::program(stage, mode, &node.way().grpc(grpc).resuming())?;
+    let mut program = RunningProgram::program(stage, mode, &node.way().grpc(grpc).resuming())?;
     program.until(marker)?;
     let workers = node.workers();
 
@@ -110,7 +110,7 @@ fn restarted(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verd
 /// Restarts a daemon that parks no sessions. The session ends when the time for draining is over.
 pub(super) fn daemon_restarted_without_directory(stage: &Stage) -> Result<Verdict, Wrong> {
     let mut node = Node::start_with(stage, ENDLESS, "[sessions]\ndrain_limit = 2\n")?;
-    let mut program = Running::program(stage, "kernel", &node.way().resuming())?;
+    let mut program = RunningProgram::program(stage, "kernel", &node.way().resuming())?;
     program.until("in kernel")?;
 
     let begin = Instant::now();
@@ -139,7 +139,7 @@ fn client_killed(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<
     let beside = Bystander::start(stage, &node)?;
     let others = node.workers();
     let before = node.resident();
-    let mut program = Running::program(stage, mode, &node.way().grpc(grpc))?;
+    let mut program = RunningProgram::program(stage, mode, &node.way().grpc(grpc))?;
     program.until(marker)?;
     let worker = node.worker_beside(&others)?;
     let held = node.resident().saturating_sub(before);

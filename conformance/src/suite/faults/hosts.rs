@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use causeway_network::{Builder, Network, Rate, Shape, Traffic};
 
-use super::running::{Ended, Running};
+use super::running::{Ended, RunningProgram};
 use super::stage::{Driver, LOOK, Node, PATIENCE, Stage, Way};
 use super::{Fault, Wrong, in_time};
 use crate::case::Verdict;
@@ -43,7 +43,7 @@ const QUIET: u64 = MIB;
 
 /// The client's program and its nodes on a network.
 struct Scene {
-    program: Running,
+    program: RunningProgram,
     nodes: Vec<Node>,
     network: Network,
 }
@@ -104,7 +104,7 @@ impl Scene {
             way = way.and(node.address());
         }
         let program = stage.programs.path(program)?;
-        let program = Running::with(stage, &program, arguments, &change(way))?;
+        let program = RunningProgram::with(stage, &program, arguments, &change(way))?;
         Ok(Self {
             program,
             nodes,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::running::{Bystander, Ended, Running};
+use super::running::{Bystander, Ended, RunningProgram};
 use super::stage::{Driver, Node, PATIENCE, Stage};
 use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
@@ -39,7 +39,7 @@ pub(super) fn outside(stage: &Stage) -> Result<Verdict, Wrong> {
 pub(super) fn divide_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
     let mut node = Node::start(stage, Driver::Fake("kernel.divide.crash = \"divide\""))?;
     let beside = two_reexecuting(stage, &node)?;
-    let mut program = Running::program(stage, "divide", &node.way().reexecuting())?;
+    let mut program = RunningProgram::program(stage, "divide", &node.way().reexecuting())?;
     program.until("ready")?;
     let begin = Instant::now();
     program.go_on()?;
@@ -59,7 +59,7 @@ pub(super) fn divide_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
 pub(super) fn outside_executed_again(stage: &Stage) -> Result<Verdict, Wrong> {
     let mut node = Node::start(stage, Driver::Native)?;
     let beside = two_reexecuting(stage, &node)?;
-    let mut program = Running::program(stage, "outside", &node.way())?;
+    let mut program = RunningProgram::program(stage, "outside", &node.way())?;
     program.until("ready")?;
     program.go_on()?;
     let end = program.end(PATIENCE)?;
@@ -86,7 +86,7 @@ fn faulty(
 ) -> Result<Verdict, Wrong> {
     let mut node = Node::start(stage, driver)?;
     let beside = Bystander::start(stage, &node)?;
-    let mut program = Running::program(stage, mode, &node.way())?;
+    let mut program = RunningProgram::program(stage, mode, &node.way())?;
     program.until("ready")?;
     let begin = Instant::now();
     program.go_on()?;

@@ -8,7 +8,7 @@ use causeway_network::Network;
 use rustix::process::{Signal, kill_process};
 
 use super::processes::{Process, until_gone};
-use super::running::Running;
+use super::running::RunningProgram;
 use super::stage::{Driver, Node, PATIENCE, Stage, Way};
 use super::{Wrong, in_time};
 use crate::case::Verdict;
@@ -39,7 +39,7 @@ fn cut(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict, W
     let endless = Driver::Fake("kernel.forever.hang = true");
     let mut node = Node::start_on(stage, endless, Some(network.host(1)))?;
     let way = Way::to(node.address()).grpc(grpc).from(network.host(0));
-    let mut program = Running::program(stage, mode, &way)?;
+    let mut program = RunningProgram::program(stage, mode, &way)?;
     program.until(marker)?;
     let worker = node.worker_beside(&[])?;
 
@@ -86,7 +86,7 @@ fn mended(stage: &Stage, mode: &str, marker: &str, grpc: bool) -> Result<Verdict
     };
     let node = Node::start_on(stage, Driver::Fake("devices = 1"), Some(network.host(1)))?;
     let way = Way::to(node.address()).grpc(grpc).from(network.host(0));
-    let mut program = Running::program(stage, mode, &way.resuming())?;
+    let mut program = RunningProgram::program(stage, mode, &way.resuming())?;
     program.until(marker)?;
     let worker = node.worker_beside(&[])?;
 
@@ -128,7 +128,7 @@ pub(super) fn cut_for_too_long(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start_on(stage, endless, Some(network.host(1)))?;
     let way = Way::to(node.address()).from(network.host(0));
     let way = way.resuming_for(text).keeping(text);
-    let mut program = Running::program(stage, "kernel", &way)?;
+    let mut program = RunningProgram::program(stage, "kernel", &way)?;
     program.until("in kernel")?;
     let worker = node.worker_beside(&[])?;
     let begin = Instant::now();
@@ -182,7 +182,7 @@ pub(super) fn suspended_for_too_long(stage: &Stage) -> Result<Verdict, Wrong> {
 
 /// A program that was suspended and has woken. The network is last, because it must end last.
 struct Woken {
-    program: Running,
+    program: RunningProgram,
     worker: Process,
     node: Node,
     _network: Network,
@@ -195,7 +195,7 @@ fn suspend(stage: &Stage, keep: &'static str) -> Result<Result<Woken, String>, W
     };
     let node = Node::start_on(stage, Driver::Fake("devices = 1"), Some(network.host(1)))?;
     let way = Way::to(node.address()).from(network.host(0));
-    let mut program = Running::program(stage, "steady", &way.resuming().keeping(keep))?;
+    let mut program = RunningProgram::program(stage, "steady", &way.resuming().keeping(keep))?;
     program.until("round 0")?;
     let worker = node.worker_beside(&[])?;
     network.link(0, 1).cut()?;
@@ -216,7 +216,7 @@ fn stop_time() -> Duration {
 
 pub(super) fn client_stopped(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, Driver::Fake("devices = 1"))?;
-    let mut program = Running::program(stage, "steady", &node.way())?;
+    let mut program = RunningProgram::program(stage, "steady", &node.way())?;
     program.until("round 0")?;
     let worker = node.worker_beside(&[])?;
     stop(&program)?;
@@ -233,7 +233,7 @@ pub(super) fn client_stopped(stage: &Stage) -> Result<Verdict, Wrong> {
 
 pub(super) fn transfer_stopped(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, Driver::Fake("devices = 1"))?;
-    let mut program = Running::program(stage, "transfer", &node.way())?;
+    let mut program = RunningProgram::program(stage, "transfer", &node.way())?;
     program.until("wrote 1")?;
     let worker = node.worker_beside(&[])?;
     stop(&program)?;
@@ -246,13 +246,13 @@ pub(super) fn transfer_stopped(stage: &Stage) -> Result<Verdict, Wrong> {
     went_on(took)
 }
 
-fn stop(program: &Running) -> Result<(), Wrong> {
+fn stop(program: &RunningProgram) -> Result<(), Wrong> {
     stop_for(program, || Ok(()))
 }
 
 /// Stops the program for a while. `before_it_wakes` comes at the end of that.
 fn stop_for(
-    program: &Running,
+    program: &RunningProgram,
     before_it_wakes: impl FnOnce() -> Result<(), Wrong>,
 ) -> Result<(), Wrong> {
     kill_process(program.pid(), Signal::STOP)?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::processes::until_gone;
-use super::running::Running;
+use super::running::RunningProgram;
 use super::stage::{Driver, Node, PATIENCE, Stage};
 use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
@@ -11,7 +11,7 @@ use crate::case::Verdict;
 /// 100,000 launches behind a user event, from the thread that sets the event afterwards.
 pub(super) fn flood(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, Driver::Native)?;
-    let mut program = Running::program(stage, "flood", &node.way())?;
+    let mut program = RunningProgram::program(stage, "flood", &node.way())?;
     program.until("flooding")?;
     let begin = Instant::now();
     program.until("enqueued")?;
@@ -28,7 +28,7 @@ pub(super) fn flood(stage: &Stage) -> Result<Verdict, Wrong> {
 
 pub(super) fn fork(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, Driver::Fake("devices = 1"))?;
-    let mut program = Running::program(stage, "fork", &node.way())?;
+    let mut program = RunningProgram::program(stage, "fork", &node.way())?;
     program.until("forking")?;
     let begin = Instant::now();
     let end = program.end(PATIENCE)?;
@@ -50,7 +50,7 @@ pub(super) fn fork(stage: &Stage) -> Result<Verdict, Wrong> {
 pub(super) fn exit(stage: &Stage) -> Result<Verdict, Wrong> {
     let limit = Duration::from_secs(5);
     let node = Node::start(stage, Driver::Fake("kernel.forever.hang = true"))?;
-    let mut program = Running::program(stage, "exit", &node.way())?;
+    let mut program = RunningProgram::program(stage, "exit", &node.way())?;
     program.until("leaving")?;
     let begin = Instant::now();
     let workers = node.workers();
@@ -65,7 +65,7 @@ pub(super) fn exit(stage: &Stage) -> Result<Verdict, Wrong> {
 pub(super) fn dlclose(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, Driver::Fake("devices = 1"))?;
     let begin = Instant::now();
-    let end = Running::other(stage, &stage.loader, "", &node.way())?.end(PATIENCE)?;
+    let end = RunningProgram::other(stage, &stage.loader, "", &node.way())?.end(PATIENCE)?;
     let took = begin.elapsed();
     end.assert_said("closed 5 times")?;
     until_gone(&node.workers(), Duration::from_secs(5))?;
@@ -75,7 +75,7 @@ pub(super) fn dlclose(stage: &Stage) -> Result<Verdict, Wrong> {
 pub(super) fn threads(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start(stage, Driver::Fake("devices = 1"))?;
     let begin = Instant::now();
-    let end = Running::program(stage, "threads", &node.way())?.end(PATIENCE)?;
+    let end = RunningProgram::program(stage, "threads", &node.way())?.end(PATIENCE)?;
     end.assert_said("1000 threads right")?;
     ended("a context each, all data right", begin, PATIENCE)
 }

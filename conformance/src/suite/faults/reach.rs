@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::version::WireVersion;
 
 use super::peers;
-use super::running::{Bystander, Running};
+use super::running::{Bystander, RunningProgram};
 use super::stage::{Driver, Node, PATIENCE, Stage, Way};
 use super::{Wrong, ended, in_time};
 use crate::case::Verdict;
@@ -54,12 +54,12 @@ pub(super) fn server_of_garbage(stage: &Stage) -> Result<Verdict, Wrong> {
 fn absent(stage: &Stage, server: &str) -> Result<Verdict, Wrong> {
     let node = Node::start_on(stage, FAKE, None)?;
     let both = Way::to(server).and(node.address());
-    let mut program = Running::program(stage, "steady", &both)?;
+    let mut program = RunningProgram::program(stage, "steady", &both)?;
     program.until("round 0")?;
     program.end(PATIENCE)?.assert_said("done")?;
 
     let begin = Instant::now();
-    let end = Running::program(stage, "enumerate", &Way::to(server))?.end(PATIENCE)?;
+    let end = RunningProgram::program(stage, "enumerate", &Way::to(server))?.end(PATIENCE)?;
     let took = begin.elapsed();
     end.assert_warned(server)?;
     let saw = end.saw()?;
@@ -116,7 +116,7 @@ pub(super) fn length_in_a_session(stage: &Stage) -> Result<Verdict, Wrong> {
     let beside = Bystander::start(stage, &node)?;
     let relay = peers::relay_of_long_frames(node.address())?;
     let begin = Instant::now();
-    let end = Running::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;
+    let end = RunningProgram::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;
     let took = begin.elapsed();
     let saw = end.saw_lost()?.to_owned();
     node.assert_alive()?;
@@ -149,7 +149,7 @@ pub(super) fn version_in_a_call(stage: &Stage) -> Result<Verdict, Wrong> {
     let node = Node::start_on(stage, FAKE, None)?;
     let relay = peers::relay(node.address(), NOW[0], NEXT[0])?;
     let begin = Instant::now();
-    let end = Running::program(stage, "enumerate", &Way::to(&relay))?.end(PATIENCE)?;
+    let end = RunningProgram::program(stage, "enumerate", &Way::to(&relay))?.end(PATIENCE)?;
     let took = begin.elapsed();
     let saw = end.saw()?;
     end.assert_warned(&mismatch())?;
@@ -160,7 +160,7 @@ pub(super) fn version_in_a_preamble(stage: &Stage) -> Result<Verdict, Wrong> {
     let mut node = Node::start_on(stage, FAKE, None)?;
     let relay = peers::relay(node.address(), NOW[1], NEXT[1])?;
     let begin = Instant::now();
-    let end = Running::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;
+    let end = RunningProgram::program(stage, "steady", &Way::to(&relay))?.end(PATIENCE)?;
     let took = begin.elapsed();
     end.assert_warned(&format!("{} this side", mismatch()))?;
     let saw = end.saw_lost()?.to_owned();

@@ -90,14 +90,14 @@ impl Ended {
 }
 
 /// A running program with its own process group.
-pub(super) struct Running {
+pub(super) struct RunningProgram {
     child: Child,
     lines: Receiver<String>,
     warnings: Receiver<String>,
     said: Vec<String>,
 }
 
-impl Running {
+impl RunningProgram {
     /// Starts `programs/faults.c` in one of its modes.
     pub(super) fn program(stage: &Stage, mode: &str, way: &Way<'_>) -> Result<Self, Wrong> {
         Self::other(stage, &stage.program, mode, way)
@@ -263,7 +263,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // After the end, another process may have the number. So only a process that was not
         // waited for is killed.
@@ -275,7 +275,7 @@ impl Drop for Running {
 }
 
 /// A program that runs beside a fault and must not notice it.
-pub(super) struct Bystander(Running);
+pub(super) struct Bystander(RunningProgram);
 
 impl Bystander {
     /// Starts the program and waits for its first result.
@@ -289,7 +289,7 @@ impl Bystander {
     }
 
     fn on(stage: &Stage, way: &Way<'_>) -> Result<Self, Wrong> {
-        let mut program = Running::program(stage, "steady", way)?;
+        let mut program = RunningProgram::program(stage, "steady", way)?;
         program.until("round 0")?;
         Ok(Self(program))
     }

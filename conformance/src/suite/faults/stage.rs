@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Wrong;
 use super::processes::{self, Process};
-use super::running::Running;
+use super::running::RunningProgram;
 use crate::SetupError;
 use crate::daemon::{BUILD_CACHE, stop};
 use crate::managed::{Cluster, Manner};
@@ -99,7 +99,7 @@ impl Stage {
         place: &Path,
         mode: &str,
         fake: &str,
-    ) -> Result<Running, Wrong> {
+    ) -> Result<RunningProgram, Wrong> {
         // Resets SIGINT, which a background process of a shell ignores.
         let mut command = Command::new("env");
         command
@@ -118,7 +118,7 @@ impl Stage {
             .env_remove("CAUSEWAY_SERVERS")
             .env("CAUSEWAY_RESUME", "0s")
             .current_dir(place);
-        Running::start(command)
+        RunningProgram::start(command)
     }
 
     fn library(&self) -> Result<String, Wrong> {

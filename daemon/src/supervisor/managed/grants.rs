@@ -14,7 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::message::{
-    Action, Admitted, Claimed, Grant, GrantReport, NotAdmitted, NotGranted, Offered, Running, Why,
+    Action, Admitted, Claimed, Grant, GrantReport, LeaseInUse, NotAdmitted, NotGranted, Offered,
+    Why,
 };
 use super::name::{DeviceAt, Epoch, GrantedUnit, LeaseId, PlaceNumber, Time, Unit};
 
@@ -433,8 +434,8 @@ impl Grants {
 
     /// Returns the leases to report when the node joins. They include leases that are ending, because their
     /// units are not free yet.
-    pub(crate) fn running(&self) -> Vec<Running> {
-        let running = |(id, lease): (&LeaseId, &Lease)| Running {
+    pub(crate) fn running(&self) -> Vec<LeaseInUse> {
+        let running = |(id, lease): (&LeaseId, &Lease)| LeaseInUse {
             lease: *id,
             epoch: lease.grant.epoch,
             sessions: lease.sessions(),

@@ -135,7 +135,7 @@ impl Why {
 
 /// A lease that is in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Running {
+pub(crate) struct LeaseInUse {
     pub(crate) lease: LeaseId,
     pub(crate) epoch: Epoch,
     pub(crate) sessions: u32,

@@ -11,7 +11,7 @@
 //!
 //! This module takes no decision that is the manager's, and sends it no requests. The table of grants alone
 //! decides whether a signed lease is admitted. The node continues to serve while the manager is away, as
-//! long as each grant allows. Invariant: a worker has a [`Place`] in a lease from before its assignment
+//! long as each grant allows. Invariant: a worker has a [`LeasePlace`] in a lease from before its assignment
 //! until it has been reaped.
 
 mod dial;
@@ -143,7 +143,7 @@ pub(super) enum NoLease {
 }
 
 /// A session's place in a lease; dropped when its worker has been reaped.
-pub(super) struct Place {
+pub(super) struct LeasePlace {
     managed: Managed,
     number: PlaceNumber,
     ledger: Arc<Ledger>,
@@ -169,7 +169,7 @@ impl Opened {
     }
 }
 
-impl Drop for Place {
+impl Drop for LeasePlace {
     fn drop(&mut self) {
         self.managed.change(|grants, _| grants.left(self.number));
     }
@@ -215,7 +215,7 @@ impl Managed {
         &self,
         credential: &[u8],
         user: &User,
-    ) -> Result<(Place, Vec<Leased>), NoLease> {
+    ) -> Result<(LeasePlace, Vec<Leased>), NoLease> {
         let now = self.now();
         let mut state = self.0.state.lock();
         let claimed = self.claimed(&state, credential, user)?;
@@ -231,9 +231,9 @@ impl Managed {
         let of_share = |at: &DeviceAt| (*at, state.together.get(at).cloned());
         let devices = admitted.devices.keys().map(of_share).collect();
         let times = times_of(&state.times, &claimed);
-        // Dropping a `Place` locks the state, so the lock is released before one exists.
+        // Dropping a `LeasePlace` locks the state, so the lock is released before one exists.
         drop(state);
-        let place = Place {
+        let place = LeasePlace {
             managed: self.clone(),
             number: admitted.place,
             ledger,
@@ -335,7 +335,7 @@ impl Managed {
         state
             .ledgers
             .retain(|lease, _| running.iter().any(|of| of.lease == *lease));
-        let of = |of: message::Running| LeaseUse {
+        let of = |of: message::LeaseInUse| LeaseUse {
             lease: of.lease,
             figures: state
                 .ledgers
@@ -527,7 +527,7 @@ impl Managed {
     }
 }
 
-impl Place {
+impl LeasePlace {
     /// Returns what tells the table of grants that the session has a worker.
     pub(super) fn opened(&self) -> Opened {
         Opened {

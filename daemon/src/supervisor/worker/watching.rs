@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
 
-use super::{Asked, Warmth, Worker};
+use super::{EndRequest, Warmth, Worker};
 use crate::build_cache::Name;
 use crate::handover::{self, Line, ToSupervisor, ToWorker, WorkerFile};
 use crate::supervisor::client::Client;
@@ -74,7 +74,7 @@ impl Worker {
                     }
                 }
                 () = self.asked_more.notified() => {
-                    if self.was_asked() == Asked::ToEnd {
+                    if self.was_asked() == EndRequest::ToEnd {
                         watched.speaks &= self.shut_channel(&body);
                     }
                     self.do_as_asked(&body, &watched.client, &mut watched.leaving);
@@ -225,14 +225,14 @@ impl Worker {
     /// Returns what the client of a session is to be told that has ended with its host; `None` if it has been told
     /// another reason, or cannot be told.
     fn loss_reason(&self, body: &Body, status: &io::Result<ExitStatus>) -> Option<String> {
-        let can_tell = self.was_asked() == Asked::Nothing;
+        let can_tell = self.was_asked() == EndRequest::Nothing;
         let status = status.as_ref().ok().filter(|_| can_tell)?;
         body.loss_reason(*status, self)
     }
 
     fn do_as_asked(&self, body: &Body, client: &Client, leaving: &mut Leaving) {
         match self.was_asked() {
-            Asked::Nothing => {
+            EndRequest::Nothing => {
                 // Only `serve` notifies without asking: the client must connect by that time.
                 if let Some((_, by)) = self.serves.get()
                     && !client.has_come()
@@ -240,8 +240,8 @@ impl Worker {
                     leaving.is_due_by(*by);
                 }
             }
-            Asked::ToEnd => leaving.is_due(Instant::now()),
-            Asked::ToDie => {
+            EndRequest::ToEnd => leaving.is_due(Instant::now()),
+            EndRequest::ToDie => {
                 body.kill(self);
                 leaving.was_killed(Instant::now());
             }
@@ -324,7 +324,7 @@ impl Worker {
         match leaving.step(Instant::now()) {
             Step::Wait => {}
             Step::Kill => {
-                if self.was_asked() == Asked::Nothing {
+                if self.was_asked() == EndRequest::Nothing {
                     self.unresponsive.store(true, Ordering::Relaxed);
                     let worker = self.serial;
                     tracing::warn!(

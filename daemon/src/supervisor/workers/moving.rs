@@ -19,7 +19,7 @@ use rustix::fs::MemfdFlags;
 use subtle::ConstantTimeEq;
 
 use super::super::contents::Contents;
-use super::super::managed::{Epoch, LeaseId, Opened as PlaceOpened, Place, PlaceNumber};
+use super::super::managed::{Epoch, LeaseId, LeasePlace, Opened as PlaceOpened, PlaceNumber};
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
 use super::super::worker::Worker;
 use super::reopening::Reopened;
@@ -61,7 +61,7 @@ enum Stage {
 /// What a parked session needs beside its ticket to go on here.
 struct Moved {
     contents: Vec<Contents>,
-    place: Place,
+    place: LeasePlace,
     leased: Vec<Leased>,
 }
 
@@ -95,7 +95,7 @@ pub(in super::super) enum Progress {
 pub(in super::super) struct Arrived {
     pub(in super::super) ticket: Ticket,
     pub(in super::super) contents: Vec<Contents>,
-    pub(in super::super) place: Place,
+    pub(in super::super) place: LeasePlace,
     pub(in super::super) leased: Vec<Leased>,
 }
 
@@ -152,7 +152,7 @@ impl Moving {
 
     /// The place of a session that is parked here.
     pub(super) fn place_of(&self, id: SessionId) -> Option<PlaceOpened> {
-        self.parked.get(&id)?.place().map(Place::opened)
+        self.parked.get(&id)?.place().map(LeasePlace::opened)
     }
 
     /// Whether a session of this id keeps one from opening again: it is parked here, or it has left and had another secret.
@@ -222,7 +222,7 @@ impl Moving {
     /// node has any of them.
     pub(super) fn end_places(&mut self, places: &[PlaceNumber], is_over: bool) -> EndedHere {
         let is_its = |of: &ParkedHere| {
-            let number = of.place().map(Place::number);
+            let number = of.place().map(LeasePlace::number);
             number.is_some_and(|number| places.contains(&number))
         };
         let mut ended = EndedHere::default();
@@ -267,7 +267,7 @@ impl ParkedHere {
         own.is_some_and(|own| own.secret.0.ct_eq(&again.secret.0).into())
     }
 
-    fn place(&self) -> Option<&Place> {
+    fn place(&self) -> Option<&LeasePlace> {
         match &self.stage {
             Stage::Waits(moved) | Stage::Leaves(moved) | Stage::Sent(moved) => Some(&moved.place),
             Stage::Left => None,
@@ -348,7 +348,7 @@ impl Workers {
                 _ => Progress::Stays,
             };
         }
-        let lease = |of: &Served| of.place.as_ref().map(Place::lease);
+        let lease = |of: &Served| of.place.as_ref().map(LeasePlace::lease);
         match state.sessions.get(&id).map(lease) {
             Some(Some(lease)) if state.moving.leaves(lease) => Progress::Parks,
             Some(_) => Progress::Stays,

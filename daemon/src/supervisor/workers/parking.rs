@@ -17,13 +17,13 @@ use causeway_proto::preamble::{Introduction, Verdict};
 use causeway_proto::version::WireVersion;
 
 use super::super::contents::{Contents, later};
-use super::super::domains::Asked;
+use super::super::domains::DomainRequest;
 use super::super::ended::SessionEnd;
 use super::super::inventory::Known;
 use super::super::parked::{KEPT, ParkedSessions, Ticket};
-use super::super::worker::{Asked as WorkerAsked, KeptCheckpoint};
+use super::super::worker::{EndRequest, KeptCheckpoint};
 use super::{
-    Admitted, Checkpoint, ClientProcess, NotOpened, Opening, Place, Served, Worker, Workers,
+    Admitted, Checkpoint, ClientProcess, LeasePlace, NotOpened, Opening, Served, Worker, Workers,
     WorkersState,
 };
 use crate::handover::{Assignment, AwayTimes, Leased, Restores};
@@ -100,7 +100,7 @@ impl Parked {
         // away too, but not for so long.
         let may_be_over = |since: Instant| since.elapsed() + SEEN_WITHIN >= served.away.resume;
         let is_late = || worker.is_parking() && worker.away_since().is_some_and(may_be_over);
-        let is_ended = worker.was_asked() != WorkerAsked::Nothing || is_late();
+        let is_ended = worker.was_asked() != EndRequest::Nothing || is_late();
         if restores.is_none() && (!is_ended || served.restart.is_zero()) {
             return None;
         }
@@ -362,7 +362,7 @@ impl Workers {
         id: SessionId,
         ticket: &Ticket,
         contents: Vec<Contents>,
-        place: Option<(Place, Vec<Leased>)>,
+        place: Option<(LeasePlace, Vec<Leased>)>,
     ) -> Result<(), NotOpened> {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
         let (place, leased) = place.unzip();
@@ -397,7 +397,7 @@ impl Workers {
         state: &WorkersState,
         ticket: &Ticket,
         parked: &Assignment,
-        place: Option<Place>,
+        place: Option<LeasePlace>,
         leased: Option<Vec<Leased>>,
     ) -> Opening {
         let waits = Duration::from_millis(ticket.restart_ms).min(KEPT);
@@ -410,9 +410,9 @@ impl Workers {
             None => parked.owner.clone(),
         };
         let isolated = ticket.boot.is_empty() || ticket.boot != state.parked.boot;
-        let asked = Asked {
+        let asked = DomainRequest {
             user: owner.user.as_deref(),
-            leased: place.as_ref().map(Place::devices),
+            leased: place.as_ref().map(LeasePlace::devices),
             isolated,
         };
         let devices = state.parked.latest.as_ref();
@@ -472,7 +472,7 @@ impl Workers {
     }
 
     /// How long the client of a parked session may be away. The ticket may be another node's, so a lease's limit holds.
-    fn away_of_parked(&self, parked: AwayTimes, place: Option<&Place>) -> AwayTimes {
+    fn away_of_parked(&self, parked: AwayTimes, place: Option<&LeasePlace>) -> AwayTimes {
         let Some(place) = place else {
             return parked;
         };

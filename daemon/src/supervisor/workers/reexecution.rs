@@ -18,15 +18,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_proto::id::SessionId;
-use causeway_serving::admission::Place as Charge;
+use causeway_serving::admission::CountedAmount;
 
 use super::super::contents::Contents;
 use super::super::domains::Domain;
 use super::super::ended::SessionEnd;
 use super::super::endings::log_replaced;
 use super::super::holders::Holdings;
-use super::super::worker::{Asked, KeptCheckpoint, Worker};
-use super::{NotOpened, Place, Served, Workers, WorkersState};
+use super::super::worker::{EndRequest, KeptCheckpoint, Worker};
+use super::{LeasePlace, NotOpened, Served, Workers, WorkersState};
 use crate::accounting::Cause;
 use crate::build_cache;
 use crate::handover::{Assignment, Owner, Restores, ToWorker};
@@ -47,7 +47,7 @@ pub(in super::super) struct Checkpoint {
     replaced: Replaced,
     /// Most bytes of a checkpoint, for which the user is charged; 0: the session has no checkpoints.
     most: u64,
-    charged: Option<Charge<Option<String>>>,
+    charged: Option<CountedAmount<Option<String>>>,
 }
 
 impl Checkpoint {
@@ -122,7 +122,7 @@ impl Served {
             |of: &Checkpoint| worker.is_connected() || (1..ATTEMPTS).contains(&of.attempts);
         self.checkpoint.as_ref().is_some_and(may_try)
             && has_died
-            && worker.was_asked() == Asked::Nothing
+            && worker.was_asked() == EndRequest::Nothing
             && !worker.has_reason_to_end()
             && self.ends_by_itself()
             && (!worker.is_unresponsive() || worker.leaves_host())
@@ -159,7 +159,7 @@ impl WorkersState {
             let end = SessionEnd {
                 reason,
                 lease_lost: served.worker.has_lost_lease(),
-                grant: served.place.as_ref().map(Place::grant),
+                grant: served.place.as_ref().map(LeasePlace::grant),
             };
             self.ended
                 .add(id, served.secret.clone(), end, Instant::now());
@@ -330,6 +330,6 @@ impl Workers {
     }
 }
 
-fn has_times(place: &Place) -> bool {
+fn has_times(place: &LeasePlace) -> bool {
     !place.times().is_empty()
 }

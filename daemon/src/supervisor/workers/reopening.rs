@@ -14,7 +14,7 @@ use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_security::SessionCertificate;
 use subtle::ConstantTimeEq;
 
-use super::super::managed::{Epoch, LeaseId, Place};
+use super::super::managed::{Epoch, LeaseId, LeasePlace};
 use super::{Checkpoint, NotOpened, Opened, Opening, Workers, WorkersState};
 use crate::handover::{Assignment, AwayTimes};
 
@@ -92,7 +92,7 @@ impl Workers {
             .is_some_and(Checkpoint::is_nothing);
         let is_its = bool::from(served.secret.0.ct_eq(&of.secret.0));
         // One of a lease may be of an earlier grant, which is just ending.
-        let is_of_it = served.place.as_ref().map(Place::grant) == grant;
+        let is_of_it = served.place.as_ref().map(LeasePlace::grant) == grant;
         if !is_its || !begins || served.worker.is_connected() || !is_of_it {
             return Err(NotOpened::IsHere);
         }

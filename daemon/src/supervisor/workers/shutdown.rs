@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::ended::SessionEnd;
-use super::super::managed::{LeaseEnd, Place, PlaceNumber};
+use super::super::managed::{LeaseEnd, LeasePlace, PlaceNumber};
 use super::super::worker::Worker;
 use super::Workers;
 
@@ -47,7 +47,7 @@ impl Workers {
             self.forget_later(*id, *since);
         }
         for served in state.sessions.values() {
-            let number = served.place.as_ref().map(Place::number);
+            let number = served.place.as_ref().map(LeasePlace::number);
             if number.is_some_and(|number| places.contains(&number)) {
                 if end == LeaseEnd::Lost {
                     served.worker.note_lost_lease();

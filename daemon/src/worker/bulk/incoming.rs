@@ -7,12 +7,12 @@ use causeway_lane::{Impossible, Stream};
 use causeway_proto::bulk::BadHeader;
 use causeway_proto::id::EventId;
 
-use super::peers::{Foreign, Origin, Running};
+use super::peers::{Foreign, Origin, TransferInProgress};
 use super::received_ranges::Refused;
 use crate::worker::objects::task::Far;
 
 /// A transfer whose bytes come from the client or another worker.
-pub(super) trait Incoming: Running {
+pub(super) trait Incoming: TransferInProgress {
     /// The transfer as the other worker names it; `None` if the client sends the bytes.
     fn far(&self) -> Option<&Far>;
 

@@ -5,7 +5,7 @@
 //! peer that still sends messages about it gets a cancellation.
 //!
 //! This module moves no bytes and sends no messages. Invariant: each end is registered once and ended
-//! once. [`Running`] is never called with the table locked. The number of early messages and of
+//! once. [`TransferInProgress`] is never called with the table locked. The number of early messages and of
 //! remembered ends is bounded.
 #![forbid(unsafe_code)]
 
@@ -61,7 +61,7 @@ impl Why {
 }
 
 /// A transfer in progress. Lanes call it, so it must not block.
-pub(super) trait Running: Send + Sync {
+pub(super) trait TransferInProgress: Send + Sync {
     /// Handles an amount from the other end: the credit for a sender, or the offer to a receiver. In bytes.
     fn heard(self: Arc<Self>, amount: u64);
 
@@ -107,7 +107,7 @@ struct End {
     heard: Heard,
     // The receiver has granted credit, so bytes may be in flight.
     credited: bool,
-    running: Option<Arc<dyn Running>>,
+    running: Option<Arc<dyn TransferInProgress>>,
 }
 
 /// The table.
@@ -170,7 +170,7 @@ impl Peers {
     }
 
     /// Notes that a transfer is in progress: `running` gets all later messages. Returns the earlier ones.
-    pub(super) fn started(&self, far: &Far, running: Arc<dyn Running>) -> Heard {
+    pub(super) fn started(&self, far: &Far, running: Arc<dyn TransferInProgress>) -> Heard {
         match self.0.lock().ends.get_mut(&key(far)) {
             Some(end) => {
                 end.running = Some(running);
@@ -297,7 +297,7 @@ impl Peers {
 
     /// Ends the transfers that had credit on a broken link, also those that have not begun here. Returns
     /// those in progress, which the caller stops.
-    pub(super) fn broke(&self, link: LinkId, why: &Why) -> Vec<Arc<dyn Running>> {
+    pub(super) fn broke(&self, link: LinkId, why: &Why) -> Vec<Arc<dyn TransferInProgress>> {
         let mut state = self.0.lock();
         for ((from, _), heard) in &mut state.early {
             if *from == Origin::Peer(link) && heard.credit.is_some_and(|c| c > 0) {
@@ -309,12 +309,12 @@ impl Peers {
 
     /// Ends the transfers in progress on a link that will not come up. The others learn of it when they
     /// begin. Returns those in progress.
-    pub(super) fn lost(&self, link: LinkId, why: &Why) -> Vec<Arc<dyn Running>> {
+    pub(super) fn lost(&self, link: LinkId, why: &Why) -> Vec<Arc<dyn TransferInProgress>> {
         self.0.lock().stop(link, why, |end| end.running.is_some())
     }
 
     /// Ends all transfers, because the session ends. Returns those in progress.
-    pub(super) fn all(&self, why: &Why) -> Vec<Arc<dyn Running>> {
+    pub(super) fn all(&self, why: &Why) -> Vec<Arc<dyn TransferInProgress>> {
         let mut state = self.0.lock();
         let running = |end: &mut End| {
             end.heard.over.get_or_insert_with(|| why.clone());
@@ -362,7 +362,7 @@ impl PeersState {
         link: LinkId,
         why: &Why,
         which: impl Fn(&End) -> bool,
-    ) -> Vec<Arc<dyn Running>> {
+    ) -> Vec<Arc<dyn TransferInProgress>> {
         let ends = self.ends.values_mut();
         let ends = ends.filter(|end| end.far.link == link && which(end));
         let running = ends.filter_map(|end| {
@@ -416,7 +416,7 @@ mod tests {
         stopped: Mutex<Vec<Status>>,
     }
 
-    impl Running for Ear {
+    impl TransferInProgress for Ear {
         fn heard(self: Arc<Self>, amount: u64) {
             self.heard.lock().push(amount);
         }
@@ -453,7 +453,7 @@ mod tests {
             assert!(peers.register(&send, 10));
             assert_eq!(peers.message(from, &credit(NAME, 10)), Ok(None));
             let ear = Arc::new(Ear::default());
-            let running: Arc<dyn Running> = Arc::<Ear>::clone(&ear);
+            let running: Arc<dyn TransferInProgress> = Arc::<Ear>::clone(&ear);
             assert_eq!(
                 peers.started(&send, running).amount(Direction::Send),
                 Some(10)

@@ -15,7 +15,7 @@ use super::engine::{Engine, Reports, lost};
 use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Unsent};
 use super::path::Path;
-use super::peers::{Heard, Running, Why, credit, offer};
+use super::peers::{Heard, TransferInProgress, Why, credit, offer};
 use crate::worker::objects::command::Command;
 use crate::worker::objects::task::{Expects, Far, Task};
 use crate::worker::objects::{Memory, Queue};
@@ -83,7 +83,7 @@ impl Transfer {
 
     /// Starts to send: offers the bytes, and passes all credit to `sender`. The client grants credit for
     /// all bytes, because the application's memory exists from the start.
-    pub(super) fn start_sending(&self, sender: Arc<dyn Running>) {
+    pub(super) fn start_sending(&self, sender: Arc<dyn TransferInProgress>) {
         let total = self.total();
         let Some(remote) = &self.remote else {
             return sender.heard(total);
@@ -103,7 +103,7 @@ impl Transfer {
     /// its offer.
     pub(super) fn start_receiving(&self, receiver: &Arc<impl Incoming + 'static>) {
         self.engine.expect(self.name(), Arc::clone(receiver) as _);
-        let receiver: Arc<dyn Running> = Arc::clone(receiver) as _;
+        let receiver: Arc<dyn TransferInProgress> = Arc::clone(receiver) as _;
         let Some(remote) = &self.remote else {
             return receiver.heard(self.total());
         };
@@ -116,7 +116,7 @@ impl Transfer {
     }
 
     /// Passes later messages about this transfer to `running`. Returns the messages received so far.
-    fn start(&self, remote: &Remote, running: Arc<dyn Running>) -> Heard {
+    fn start(&self, remote: &Remote, running: Arc<dyn TransferInProgress>) -> Heard {
         let mut heard = self.engine.peers.started(&remote.far, running);
         heard.over = heard.over.or_else(|| lost(&remote.path));
         heard

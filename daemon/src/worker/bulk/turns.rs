@@ -25,7 +25,7 @@ pub(super) struct Turns {
 #[derive(Default)]
 struct Places {
     last: u64,
-    by_pointer: BTreeMap<usize, Place>,
+    by_pointer: BTreeMap<usize, MappedPointer>,
 }
 
 /// A mapping, and whether its map command has ended.
@@ -36,13 +36,13 @@ struct Mapping {
 
 /// The mappings that begin at one pointer.
 #[derive(Default)]
-struct Place {
+struct MappedPointer {
     // In the order of their enqueues. Each unmap removes one.
     mappings: VecDeque<Mapping>,
     waiting: VecDeque<Work>,
 }
 
-impl Place {
+impl MappedPointer {
     fn next(&mut self) -> Option<Work> {
         if self.waiting.is_empty() || !self.mappings.front().is_some_and(|oldest| oldest.ended) {
             return None;

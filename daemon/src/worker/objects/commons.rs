@@ -43,13 +43,13 @@ pub(crate) struct Commons {
 /// The native contexts of a host. Each lives as long as a session uses it; those that were made before any
 /// session live as long as the host.
 pub(crate) struct Contexts {
-    places: Mutex<HashMap<Kind, Arc<Mutex<Place>>>>,
+    places: Mutex<HashMap<Kind, Arc<Mutex<ContextPlace>>>>,
     warm: Arc<Warm>,
 }
 
 /// The place of a native context, which exists or has existed.
 #[derive(Default)]
-struct Place {
+struct ContextPlace {
     native: Weak<NativeContext>,
     /// The context, if it is kept while no session uses it.
     kept: Option<Arc<NativeContext>>,
@@ -58,7 +58,7 @@ struct Place {
     is_used: bool,
 }
 
-impl Place {
+impl ContextPlace {
     /// Returns the context that the other sessions use, or the last ones have left if it still works.
     fn current(&self, works: impl FnOnce(&NativeContext) -> bool) -> Option<Arc<NativeContext>> {
         let native = self.native.upgrade()?;
@@ -137,7 +137,8 @@ impl Contexts {
     /// those that sessions share.
     pub(crate) fn spoil(&self, native: &NativeContext) -> bool {
         let places: Vec<_> = self.places.lock().values().map(Arc::clone).collect();
-        let is_it = |place: &&Arc<Mutex<Place>>| std::ptr::eq(place.lock().native.as_ptr(), native);
+        let is_it =
+            |place: &&Arc<Mutex<ContextPlace>>| std::ptr::eq(place.lock().native.as_ptr(), native);
         let Some(place) = places.iter().find(is_it) else {
             return false;
         };
@@ -146,7 +147,7 @@ impl Contexts {
     }
 }
 
-impl Place {
+impl ContextPlace {
     fn is_alive(&self) -> bool {
         self.native.strong_count() > 0
     }

@@ -28,12 +28,12 @@ pub(crate) struct Console(Arc<Shared>);
 struct Shared {
     /// The read end, which does not block.
     pipe: OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<ConsoleState>,
     passed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ConsoleState {
     /// The session that the text in the pipe belongs to.
     owner: Option<Arc<Seat>>,
     /// Number of commands of the owner that may print and have not ended.
@@ -134,7 +134,7 @@ impl Seat {
             drop(state);
             before_wait();
             state = self.console.0.state.lock();
-            let may_go = |state: &State| {
+            let may_go = |state: &ConsoleState| {
                 let is_next = state.waiting.front() == Some(&number) && state.is_open_to(self);
                 is_next || self.is_over.load(Ordering::Acquire)
             };
@@ -181,7 +181,7 @@ impl Seat {
     }
 }
 
-impl State {
+impl ConsoleState {
     fn is_owned_by(&self, seat: &Seat) -> bool {
         let owner = self.owner.as_ref();
         owner.is_some_and(|owner| std::ptr::eq(Arc::as_ptr(owner), seat))

@@ -19,7 +19,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::ending::{Ended, Ending, Endings};
 use super::stage::Stage;
-use super::{Loading, Running, Threads, named};
+use super::{Loading, RunningSession, Threads, named};
 use crate::handover::{self, ToSupervisor, ToWorker};
 use crate::worker::confine;
 use crate::worker::session::Standing;
@@ -131,7 +131,7 @@ fn session(
         host: Some((commons, Arc::clone(room))),
     };
     let service = threads.service.clone();
-    let running = Running::start(channel, Arc::clone(&loading), threads, (endings, ended));
+    let running = RunningSession::start(channel, Arc::clone(&loading), threads, (endings, ended));
     let ended = running.map(|running| end(running, &service, room, &loading, &last));
     // If the supervisor is gone, the host ends anyway.
     let _ = handover::send_to_supervisor(&last, &ToSupervisor::Released);
@@ -141,9 +141,15 @@ fn session(
 }
 
 /// Waits for the end of a session, and releases everything that it has made.
-fn end(running: Running, service: &Scope, room: &Room, loading: &Loading, channel: &OwnedFd) {
+fn end(
+    running: RunningSession,
+    service: &Scope,
+    room: &Room,
+    loading: &Loading,
+    channel: &OwnedFd,
+) {
     let (_, store_within) = running.finish(running.ended.wait());
-    let Running { stage, ended } = running;
+    let RunningSession { stage, ended } = running;
     drop::<Ended>(ended);
     stage.close();
     // The threads of the connection service may wait for any of these.

@@ -91,7 +91,7 @@ fn serve_first(channel: OwnedFd) -> io::Result<i32> {
     let loading = Loading::start(&channel)?;
     let of_host = channel.try_clone()?;
     let (threads, endings) = (Threads::default(), Endings::new());
-    let running = Running::start(channel, Arc::clone(&loading), threads, endings)?;
+    let running = RunningSession::start(channel, Arc::clone(&loading), threads, endings)?;
     let ending = running.ended.wait();
     if let Ending::IsHost { clears } = ending {
         running.stage.close();
@@ -207,19 +207,19 @@ impl Threads {
 }
 
 /// A session whose threads run.
-struct Running {
+struct RunningSession {
     stage: Arc<Stage>,
     ended: Ended,
 }
 
-impl Running {
+impl RunningSession {
     /// Starts the threads that serve a session over its channel.
     fn start(
         channel: OwnedFd,
         loading: Arc<Loading>,
         threads: Threads,
         (endings, ended): (Endings, Ended),
-    ) -> io::Result<Running> {
+    ) -> io::Result<RunningSession> {
         let (commands, arrivals) = mpsc::channel();
         let service = threads.service.clone();
         let stage = Stage::new(
@@ -243,7 +243,7 @@ impl Running {
             let ending = run_session(&for_session, &arrivals, &loading, &threads, builds);
             for_session.endings.end(ending);
         })?;
-        Ok(Running { stage, ended })
+        Ok(RunningSession { stage, ended })
     }
 
     /// Handles that the session ends, and tells its client the reason. Returns how it ends, and how long its

@@ -17,7 +17,7 @@ use causeway_security::Line;
 use super::stage::Stage;
 use super::{proof, sockets};
 use crate::worker::session::Session;
-use crate::worker::session::links::{self, Link, Place};
+use crate::worker::session::links::{self, Link, LinkSeat};
 
 /// How long a connection waits for the session to begin and to learn of the link.
 const WAIT_FOR_LINK: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const WAIT_FOR_LINK: Duration = Duration::from_secs(1);
 pub(super) struct Proved {
     line: Line,
     session: Arc<Session>,
-    place: Place,
+    place: LinkSeat,
     /// The bytes that the other end has received over earlier connections of this lane.
     received: u64,
 }

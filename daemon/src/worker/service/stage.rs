@@ -20,7 +20,7 @@ use causeway_proto::preamble::{ClientWord, Introduction, REEXECUTES, Verdict, WA
 use causeway_security::ServerTls;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use self::places::{Claimed, Place, Taken, how, is_direct, place};
+use self::places::{Claimed, ConnectionPlace, Taken, how, is_direct, place};
 use self::proving::Proofs;
 use super::carrier::{Arrived, Carrier, Losses};
 use super::ending::{Ending, Endings};
@@ -571,22 +571,22 @@ impl Stage {
             false => WANTS_RECORD,
         };
         let position = match place {
-            Place::Commands => match session {
+            ConnectionPlace::Commands => match session {
                 Some(session) if session.wants_record() => session.applied() | wants,
                 Some(session) => session.applied(),
                 None => restores.map_or(0, |restores| restores.applied | wants),
             },
             // May wait a little. If another connection of the lane is faster, or the lane's thread is busy, the
             // client tries again.
-            Place::Lane(_) if was_taken => {
+            ConnectionPlace::Lane(_) if was_taken => {
                 let stopped = session.and_then(|of| of.stop_lane(preamble.lane));
                 claimed.stopped = stopped;
                 stopped.ok_or(Verdict::TooMany)?.position
             }
-            Place::Heartbeat => self.incarnation,
+            ConnectionPlace::Heartbeat => self.incarnation,
             _ => 0,
         };
-        if matches!(place, Place::Commands) && position & WANTS_RECORD != 0 {
+        if matches!(place, ConnectionPlace::Commands) && position & WANTS_RECORD != 0 {
             self.state.lock().generation = Some(word.generation);
         }
         Ok((claimed, position))

@@ -87,14 +87,14 @@ struct Node<E, C> {
     pending: usize,
     order: usize,
     held: Option<C>,
-    place: Option<Place>,
+    place: Option<CommandPlace>,
     waiters: Vec<EventId>,
     followers: Vec<EventId>,
 }
 
 /// The place of a command in its queue. A stretch lies between two commands that come after everything earlier.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct CommandPlace {
     queue: QueueId,
     stretch: u64,
 }
@@ -256,7 +256,7 @@ impl<E, C> Graph<E, C> {
                 pending += 1;
             }
         }
-        let place = Place {
+        let place = CommandPlace {
             queue,
             stretch: order.stretch,
         };
@@ -439,7 +439,7 @@ impl<E, C> Graph<E, C> {
         }
     }
 
-    fn leave_queue(&mut self, place: Place, work: &mut VecDeque<Work>) {
+    fn leave_queue(&mut self, place: CommandPlace, work: &mut VecDeque<Work>) {
         let Some(queue) = self.queues.get_mut(&place.queue) else {
             return;
         };
@@ -470,7 +470,7 @@ struct Entered {
 }
 
 impl<E, C> Node<E, C> {
-    fn new(kept: E, place: Option<Place>) -> Node<E, C> {
+    fn new(kept: E, place: Option<CommandPlace>) -> Node<E, C> {
         Node {
             kept,
             state: CommandState::Open,

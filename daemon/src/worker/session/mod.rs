@@ -63,7 +63,7 @@ use causeway_security::Line;
 use parking_lot::Mutex;
 
 use self::freed::Freed;
-use self::links::{Links, Place};
+use self::links::{LinkSeat, Links};
 use self::parking::Parking;
 use self::program::builder::Builder;
 use self::run::Runner;
@@ -391,7 +391,7 @@ impl Session {
 
     /// Takes a connection of another worker that has proved its link's secret. `received`: the bytes that the other end
     /// has received over earlier connections of its lane.
-    pub(crate) fn attach_peer(&self, place: Place, line: Line, received: u64) {
+    pub(crate) fn attach_peer(&self, place: LinkSeat, line: Line, received: u64) {
         place.take(&self.shared.links, line, received);
     }
 

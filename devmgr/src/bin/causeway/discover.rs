@@ -14,7 +14,7 @@ use bytes::Bytes;
 use causeway::config::{Address, ServerSettings, Settings};
 use causeway::transport::finder::{Finder, Snapshot};
 use causeway::transport::{Reply, Target, are_copies, ask_found, copied};
-use causeway_discovery::{Found, NodeId, Place};
+use causeway_discovery::{ClaimedAddress, Found, NodeId};
 use causeway_proto::control::Inventory;
 use serde::Serialize;
 
@@ -259,7 +259,8 @@ fn addresses(
             .iter()
             .find(|place| place.address.to_string() == host)
     };
-    let interface = |place: &Place| snapshot.interfaces.name(place.interface).map(str::to_owned);
+    let interface =
+        |place: &ClaimedAddress| snapshot.interfaces.name(place.interface).map(str::to_owned);
     let dialled = server.into_iter().flat_map(|server| server.addresses());
     let mut shown: Vec<At> = dialled
         .zip(replies)

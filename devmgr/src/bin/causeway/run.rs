@@ -159,7 +159,7 @@ fn start(
             true => reports(&vendors, &mut command)?,
             false => SessionReports::none(),
         };
-        let running = Running { signals, reports };
+        let running = ProgramInputs { signals, reports };
         match options {
             None => attend(command, None, running, Progress::new(context.json())).await,
             Some(options) => lease(arguments, context, &settings, &options, command, running).await,
@@ -263,7 +263,7 @@ fn options(arguments: &Program, settings: &Settings) -> Result<Option<RequestOpt
 }
 
 /// What reaches the tool while the program runs.
-struct Running {
+struct ProgramInputs {
     signals: mpsc::UnboundedReceiver<Came>,
     reports: SessionReports,
 }
@@ -286,7 +286,7 @@ async fn lease(
     settings: &Settings,
     options: &RequestOptions,
     mut command: Command,
-    mut running: Running,
+    mut running: ProgramInputs,
 ) -> Result<End, Failure> {
     let program = Path::new(&arguments.command[0]).file_name();
     let program = program.unwrap_or(&arguments.command[0]).to_string_lossy();
@@ -315,7 +315,7 @@ async fn lease(
 async fn attend(
     mut command: Command,
     mut held: Option<LeaseGuard<'_>>,
-    mut running: Running,
+    mut running: ProgramInputs,
     mut progress: Progress,
 ) -> Result<End, Failure> {
     // A signal that came before the program was started has reached no other process.
@@ -348,7 +348,7 @@ fn spawn(command: &mut Command) -> Result<Child, Failure> {
 async fn watch(
     mut child: Child,
     mut held: Option<&mut LeaseGuard<'_>>,
-    Running { signals, reports }: &mut Running,
+    ProgramInputs { signals, reports }: &mut ProgramInputs,
     progress: &mut Progress,
 ) -> Result<ExitStatus, Failure> {
     let program = Pid::from_child(&child);

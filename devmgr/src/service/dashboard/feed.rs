@@ -56,9 +56,9 @@ type Audiences = HashMap<Audience, watch::Sender<Option<Arc<Published>>>>;
 /// A snapshot for one audience.
 pub(super) struct Published {
     number: u64,
-    page: (Arc<Page>, Arc<Place>),
+    page: (Arc<Page>, Arc<MemoryPart>),
     /// The change since the snapshot before, as an event. `None`: there was none.
-    change: Option<(Bytes, Arc<Place>)>,
+    change: Option<(Bytes, Arc<MemoryPart>)>,
 }
 
 /// The memory for what slow viewers have not yet taken: what each user takes of it. `None`: users are not known.
@@ -68,7 +68,7 @@ struct Memory {
 }
 
 /// A snapshot's or a change's part of the memory for slow viewers. Its rows count, although others may share them.
-struct Place {
+struct MemoryPart {
     memory: Arc<Memory>,
     bytes: usize,
     /// The first user who has needed it, and for whom it counts.
@@ -76,8 +76,8 @@ struct Place {
 }
 
 impl Memory {
-    fn place(self: &Arc<Memory>, bytes: usize) -> Arc<Place> {
-        Arc::new(Place {
+    fn place(self: &Arc<Memory>, bytes: usize) -> Arc<MemoryPart> {
+        Arc::new(MemoryPart {
             memory: Arc::clone(self),
             // What is beyond the limit is the only thing that slow viewers keep.
             bytes: bytes.min(self.bytes),
@@ -86,7 +86,7 @@ impl Memory {
     }
 }
 
-impl Place {
+impl MemoryPart {
     /// Takes the place for a slow viewer, unless another one has. Returns whether it is taken.
     fn take(&self, user: Option<&UserName>) -> bool {
         let mut place = self.taken.lock();
@@ -107,7 +107,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MemoryPart {
     fn drop(&mut self) {
         let Some(user) = self.taken.get_mut().take() else {
             return;
@@ -149,7 +149,7 @@ impl Published {
 pub(super) struct Event {
     rest: Rest,
     /// The place of the snapshot or the change that the event keeps in memory.
-    place: Option<Arc<Place>>,
+    place: Option<Arc<MemoryPart>>,
 }
 
 enum Rest {
@@ -323,7 +323,7 @@ impl Source {
     pub(super) async fn run(self) {
         let _ends = Ends(Arc::clone(&self.feed));
         let begin = Instant::now();
-        let mut state = State::default();
+        let mut state = FeedState::default();
         let mut managers = KnownManagers::default();
         let mut next = begin;
         loop {
@@ -450,12 +450,12 @@ impl KnownManagers {
 
 /// What the next snapshots are computed from.
 #[derive(Default)]
-struct State {
+struct FeedState {
     figures: Figures,
     number: u64,
 }
 
-impl State {
+impl FeedState {
     fn publish(&mut self, at: Duration, content: &Content, audiences: &[Audience], feed: &Feed) {
         self.figures.take(at, content);
         self.number += 1;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use causeway_trace::read::{Contents, contents};
-use causeway_trace::record::{Batch, Call, Ended, Enqueued, Moved, Place, Record};
+use causeway_trace::record::{Batch, Call, Ended, Enqueued, Moved, Record, TracePlace};
 use causeway_trace::ring::{Ring, Sizes, Step};
 use causeway_trace::timeline::{Process, Timeline};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn records(kernels: u64) -> Vec<Record> {
         let (begin, node) = (ZERO + (event - 1) * 10_000, 1 + (event % 2) as u32);
         records.push(Record::Enqueued(Enqueued {
             event,
-            place: Place::Queue(node.into()),
+            place: TracePlace::Queue(node.into()),
             name: if event == 3 {
                 EVIL.into()
             } else {
@@ -154,7 +154,7 @@ fn failure() -> [Record; 2] {
     let event = 1 << 20;
     let enqueued = Enqueued {
         event,
-        place: Place::Queue(2),
+        place: TracePlace::Queue(2),
         name: "fails".into(),
         bytes: None,
         waits: Vec::new(),

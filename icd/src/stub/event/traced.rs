@@ -16,7 +16,7 @@ use crate::host_clock::host_ns;
 use crate::stub::device::timer;
 use crate::stub::{Queue, Site};
 use crate::trace;
-use crate::trace::record::{Ended, Enqueued, Moment, Place, Record};
+use crate::trace::record::{Ended, Enqueued, Moment, Record, TracePlace};
 use crate::transport::clock::NodeClock;
 
 /// What a trace says of a command besides its kind and its times.
@@ -39,7 +39,7 @@ pub(super) fn enqueued(
     let (name, bytes) = note.map_or((None, None), |note| (note.name, note.bytes));
     trace::report(Record::Enqueued(Enqueued {
         event: event.0,
-        place: Place::Queue(queue.id().0),
+        place: TracePlace::Queue(queue.id().0),
         name: name.unwrap_or(Cow::Borrowed(kind(command))),
         bytes,
         waits: waits.iter().map(|on| on.id().0).collect(),
@@ -56,7 +56,7 @@ pub(in crate::stub) fn transfer_enqueued(
 ) {
     trace::report(Record::Enqueued(Enqueued {
         event: event.id().0,
-        place: Place::Transfers(site.session().traced_node()),
+        place: TracePlace::Transfers(site.session().traced_node()),
         name,
         bytes: Some(bytes),
         waits: Vec::new(),

@@ -11,7 +11,6 @@
 //! Invariant: between the loss of the connections and the next ones, no event batch and no lane of the worker before is
 //! handled, so nothing of it arrives late.
 
-use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use causeway::config::{Carrier, Hold, ServerSettings};
 use causeway::transport::{Node, Session, discover};
-use causeway_lane::Place;
+use causeway_lane::DaemonPlace;
 use causeway_proto::command::worker_server::WorkerServer;
 use causeway_proto::control::node_server::{Node as NodeService, NodeServer};
 use causeway_proto::control::*;
@@ -136,7 +136,7 @@ pub struct FakeNode {
 
 struct Shared {
     faults: Faults,
-    place: Option<Place>,
+    place: Option<DaemonPlace>,
     proved: Sender<(Introduction, TcpStream)>,
     heartbeats: AtomicBool,
     sessions: AtomicUsize,
@@ -180,7 +180,7 @@ impl FakeNode {
         let (sender, receiver) = mpsc::channel();
         let shared = Arc::new(Shared {
             heartbeats: AtomicBool::new(!faults.silent),
-            place: Place::here(salt(address)),
+            place: DaemonPlace::here(salt(address)),
             faults,
             proved: sender,
             sessions: AtomicUsize::new(0),

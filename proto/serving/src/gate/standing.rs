@@ -30,7 +30,7 @@ pub struct Full;
 pub struct Standing {
     address: IpAddr,
     places: Places,
-    place: Mutex<Place>,
+    place: Mutex<GatePlace>,
     kept: Mutex<Kept>,
 }
 
@@ -54,7 +54,7 @@ impl Drop for KeptOpen {
 }
 
 /// The place that is given back when the connection ends.
-enum Place {
+enum GatePlace {
     /// `None`: the connection has become a stranger's again, and found no place there. Its deadline closes
     /// it soon.
     Stranger(Option<Permit>),
@@ -69,8 +69,8 @@ impl Standing {
     pub fn new(address: SocketAddr, is_known: bool, places: &Places) -> Result<Standing, Full> {
         let address = address.ip();
         let place = match is_known {
-            true => Place::Known(places.known.admit(address).ok_or(Full)?),
-            false => Place::Stranger(Some(places.strangers.admit(address).ok_or(Full)?)),
+            true => GatePlace::Known(places.known.admit(address).ok_or(Full)?),
+            false => GatePlace::Stranger(Some(places.strangers.admit(address).ok_or(Full)?)),
         };
         Ok(Standing {
             address,
@@ -86,8 +86,8 @@ impl Standing {
     /// [`Full`] when there is no place among the known callers' at present.
     pub fn let_in(&self) -> Result<(), Full> {
         let mut place = self.place.lock();
-        if let Place::Stranger(_) = *place {
-            *place = Place::Known(self.places.known.admit(self.address).ok_or(Full)?);
+        if let GatePlace::Stranger(_) = *place {
+            *place = GatePlace::Known(self.places.known.admit(self.address).ok_or(Full)?);
         }
         settled(&mut place)
     }
@@ -103,8 +103,8 @@ impl Standing {
     /// Records that the caller is no longer authenticated.
     pub fn turn_out(&self) {
         let mut place = self.place.lock();
-        if let Place::Known(_) = *place {
-            *place = Place::Stranger(self.places.strangers.admit(self.address));
+        if let GatePlace::Known(_) = *place {
+            *place = GatePlace::Stranger(self.places.strangers.admit(self.address));
         }
     }
 
@@ -129,8 +129,10 @@ impl Standing {
     /// Ready when the connection must close for a newcomer.
     pub(super) fn poll_displaced(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut *self.place.lock() {
-            Place::Stranger(Some(permit)) | Place::Known(permit) => permit.poll_displaced(cx),
-            Place::Stranger(None) => Poll::Pending,
+            GatePlace::Stranger(Some(permit)) | GatePlace::Known(permit) => {
+                permit.poll_displaced(cx)
+            }
+            GatePlace::Stranger(None) => Poll::Pending,
         }
     }
 
@@ -142,14 +144,14 @@ impl Standing {
     /// Whether a caller has authenticated over the connection.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        matches!(*self.place.lock(), Place::Known(_))
+        matches!(*self.place.lock(), GatePlace::Known(_))
     }
 }
 
-fn settled(place: &mut Place) -> Result<(), Full> {
+fn settled(place: &mut GatePlace) -> Result<(), Full> {
     match place {
-        Place::Known(permit) => permit.settle().map_err(|_| Full),
-        Place::Stranger(_) => Ok(()),
+        GatePlace::Known(permit) => permit.settle().map_err(|_| Full),
+        GatePlace::Stranger(_) => Ok(()),
     }
 }
 

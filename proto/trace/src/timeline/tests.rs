@@ -12,7 +12,7 @@ fn process() -> Process {
     }
 }
 
-fn enqueued(event: u64, place: Place, waits: &[u64]) -> Record {
+fn enqueued(event: u64, place: TracePlace, waits: &[u64]) -> Record {
     Record::Enqueued(Enqueued {
         event,
         place,
@@ -78,7 +78,7 @@ proptest! {
             .map(|queue| Record::Queue { queue, node: 0, device: "device".to_owned() })
             .collect();
         let all = commands.iter().zip(1..);
-        records.extend(all.clone().map(|((queue, _), event)| enqueued(event, Place::Queue(*queue), &[event - 1])));
+        records.extend(all.clone().map(|((queue, _), event)| enqueued(event, TracePlace::Queue(*queue), &[event - 1])));
         // Commands end in any order.
         let mut ends: Vec<_> = all.map(|((_, times), event)| ended(event, *times)).collect();
         let length = ends.len().max(1);
@@ -128,13 +128,13 @@ proptest! {
 fn arrows_lead_from_the_call_to_the_command_and_along_the_wait_list() {
     let times = |start| Some([1, 2, start, start + 5, start + 5]);
     let (_, slices) = drawn([
-        enqueued(1, Place::Queue(1), &[]),
+        enqueued(1, TracePlace::Queue(1), &[]),
         call([1, 2]),
-        enqueued(2, Place::Queue(1), &[1]),
+        enqueued(2, TracePlace::Queue(1), &[1]),
         call([3, 4]),
         ended(1, times(10)),
         // Its wait list names a command that has ended, so the command did not wait for that.
-        enqueued(3, Place::Queue(1), &[1]),
+        enqueued(3, TracePlace::Queue(1), &[1]),
         ended(2, times(20)),
         ended(3, times(30)),
     ]);
@@ -234,7 +234,7 @@ fn the_chunks_of_a_transfer_are_one_slice() {
         })
     };
     let (_, slices) = drawn([
-        enqueued(1, Place::Queue(1), &[]),
+        enqueued(1, TracePlace::Queue(1), &[]),
         moved(10, 100),
         moved(20, 50),
         ended(1, None),
@@ -253,7 +253,7 @@ fn the_chunks_of_a_transfer_are_one_slice() {
 
 #[test]
 fn after_a_loss_nothing_waits_for_an_end() {
-    let (mut timeline, _) = drawn([enqueued(1, Place::Queue(1), &[])]);
+    let (mut timeline, _) = drawn([enqueued(1, TracePlace::Queue(1), &[])]);
     assert_eq!(timeline.lose(), 1);
     let mut slices = Vec::new();
     timeline.take(ended(1, None), &mut slices);

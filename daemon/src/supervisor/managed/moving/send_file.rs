@@ -29,10 +29,10 @@ const BATCH: usize = 256 << 10;
 
 /// The connections of one call for sessions. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Connections(Arc<Mutex<State>>);
+pub(super) struct Connections(Arc<Mutex<SendState>>);
 
 #[derive(Default)]
-struct State {
+struct SendState {
     /// Where the other node takes connections, once it has said so.
     way: Option<(End, ManagerAddress)>,
     sockets: Vec<Arc<TcpStream>>,

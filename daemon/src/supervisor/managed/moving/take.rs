@@ -22,7 +22,7 @@ use super::super::super::inventory::Known;
 use super::super::super::parked::Ticket;
 use super::super::super::workers::{Arrived, ContentsFiles};
 use super::super::name::{DeviceAt, LeaseId};
-use super::super::{Managed, Opened, Place};
+use super::super::{LeasePlace, Managed, Opened};
 use super::SILENT_FOR;
 use super::take_file::{Transfer, Transferring};
 use crate::handover::Leased;
@@ -90,7 +90,7 @@ impl Managed {
     }
 
     /// Takes a place in the lease whose sessions come.
-    fn admitted(&self, taking: &Taking) -> Result<(Place, Vec<Leased>), Status> {
+    fn admitted(&self, taking: &Taking) -> Result<(LeasePlace, Vec<Leased>), Status> {
         let admitted = self.admit(&taking.credential, &User(None));
         admitted.map_err(|error| Status::permission_denied(error.to_string()))
     }
@@ -110,7 +110,7 @@ struct Arriving<'a> {
     begun: u32,
     arrived: Vec<Arrived>,
     /// The session whose contents come now.
-    last: Option<(Place, Vec<Leased>, Writer)>,
+    last: Option<(LeasePlace, Vec<Leased>, Writer)>,
 }
 
 impl Arriving<'_> {

@@ -56,14 +56,14 @@ pub(super) struct Transfer {
     certificate: Option<SessionCertificate>,
     tls: Option<ServerTls>,
     files: ContentsFiles,
-    state: Mutex<State>,
+    state: Mutex<TakeState>,
     /// Notified when another session begins, and at the end.
     changed: Condvar,
     /// Notified when a connection has failed.
     failed: Notify,
 }
 
-struct State {
+struct TakeState {
     /// Bytes that may still come.
     room: u64,
     /// The number of the session that came last.
@@ -136,7 +136,7 @@ impl Transfers {
             tls: tls.transpose()?,
             certificate,
             files,
-            state: Mutex::new(State {
+            state: Mutex::new(TakeState {
                 room,
                 session: 0,
                 is_open: false,
@@ -332,7 +332,7 @@ impl Transfer {
     }
 
     // Ends all connections.
-    fn end(&self, state: &mut State) {
+    fn end(&self, state: &mut TakeState) {
         state.is_over = true;
         for (_, socket) in &state.connections {
             let _ = socket.shutdown(Shutdown::Both);
@@ -478,7 +478,7 @@ impl Transfer {
     }
 }
 
-impl State {
+impl TakeState {
     // Whether contents of this session come now.
     fn expects(&self, session: u64) -> bool {
         !self.is_over && self.is_open && self.session == session

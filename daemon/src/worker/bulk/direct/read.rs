@@ -17,7 +17,7 @@ use crate::runtime::queue::Access;
 use crate::worker::bulk::allowance::Allowance;
 use crate::worker::bulk::message::{Chunk, Message, data};
 use crate::worker::bulk::outgoing::Divisible;
-use crate::worker::bulk::peers::{Running, Why};
+use crate::worker::bulk::peers::{TransferInProgress, Why};
 use crate::worker::bulk::transfer::Transfer;
 use crate::worker::objects::command::watch;
 
@@ -54,7 +54,7 @@ pub(in crate::worker::bulk) fn read(
             why: None,
         }),
     });
-    let sender: Arc<dyn Running> = Arc::clone(&read) as _;
+    let sender: Arc<dyn TransferInProgress> = Arc::clone(&read) as _;
     read.mapped.transfer.start_sending(sender);
     watch(&read);
     Ok(())
@@ -141,7 +141,7 @@ impl Divisible for DirectRead {
     }
 }
 
-impl Running for DirectRead {
+impl TransferInProgress for DirectRead {
     fn heard(self: Arc<Self>, credit: u64) {
         if credit > self.mapped.transfer.total() {
             return self.stop(Why::mismatch());

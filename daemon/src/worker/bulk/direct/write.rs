@@ -12,7 +12,7 @@ use crate::accounting::Busy;
 use crate::runtime::event::{Event, Listener, WaitList};
 use crate::runtime::queue::Access;
 use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
-use crate::worker::bulk::peers::{Running, Why};
+use crate::worker::bulk::peers::{TransferInProgress, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
 use crate::worker::bulk::transfer::Transfer;
 use crate::worker::objects::command::watch;
@@ -147,7 +147,7 @@ impl Incoming for DirectWrite {
     }
 }
 
-impl Running for DirectWrite {
+impl TransferInProgress for DirectWrite {
     fn heard(self: Arc<Self>, offered: u64) {
         if offered != self.mapped.transfer.total() {
             self.stop(Why::mismatch());

@@ -18,7 +18,7 @@ use crate::runtime::context::Context;
 use crate::runtime::pinned::Slot;
 use crate::worker::bulk::blocks::blocks;
 use crate::worker::bulk::message::{Chunk, Message, data};
-use crate::worker::bulk::peers::{Running, Why};
+use crate::worker::bulk::peers::{TransferInProgress, Why};
 use crate::worker::bulk::transfer::Transfer;
 
 /// A read through chunks.
@@ -56,7 +56,7 @@ pub(in crate::worker::bulk) fn read(transfer: Transfer) {
         }),
         sent: AtomicU64::new(0),
     });
-    let sender: Arc<dyn Running> = Arc::clone(&read) as _;
+    let sender: Arc<dyn TransferInProgress> = Arc::clone(&read) as _;
     read.transfer.start_sending(sender);
 }
 
@@ -169,7 +169,7 @@ impl StagedRead {
     }
 }
 
-impl Running for StagedRead {
+impl TransferInProgress for StagedRead {
     fn heard(self: Arc<Self>, credit: u64) {
         if credit > self.total {
             return self.stop(Why::mismatch());

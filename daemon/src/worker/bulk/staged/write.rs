@@ -15,7 +15,7 @@ use crate::runtime::context::Context;
 use crate::runtime::pinned::Slot;
 use crate::worker::bulk::blocks::blocks;
 use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
-use crate::worker::bulk::peers::{Running, Why};
+use crate::worker::bulk::peers::{TransferInProgress, Why};
 use crate::worker::bulk::received_ranges::ReceivedRanges;
 use crate::worker::bulk::transfer::Transfer;
 use crate::worker::objects::task::Far;
@@ -176,7 +176,7 @@ impl Incoming for StagedWrite {
     }
 }
 
-impl Running for StagedWrite {
+impl TransferInProgress for StagedWrite {
     fn heard(self: Arc<Self>, offered: u64) {
         if offered == self.total {
             self.line_up();

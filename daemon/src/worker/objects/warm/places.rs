@@ -16,18 +16,18 @@ pub(crate) type Kind = (PlatformIndex, Vec<DeviceIndex>);
 
 /// The places of contexts by their kinds.
 pub(super) struct Places<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<WarmState<T>>,
     changed: Condvar,
     patience: Duration,
 }
 
-struct State<T> {
+struct WarmState<T> {
     is_closed: bool,
     is_given_up: bool,
-    places: HashMap<Kind, Place<T>>,
+    places: HashMap<Kind, WarmPlace<T>>,
 }
 
-enum Place<T> {
+enum WarmPlace<T> {
     UnderWay {
         began: Instant,
     },
@@ -39,7 +39,7 @@ enum Place<T> {
 impl<T> Places<T> {
     /// A request waits until `patience` after the beginning of what it wants.
     pub(super) fn new(patience: Duration) -> Places<T> {
-        let state = State {
+        let state = WarmState {
             is_closed: false,
             is_given_up: false,
             places: HashMap::new(),
@@ -58,7 +58,9 @@ impl<T> Places<T> {
             return false;
         }
         let began = Instant::now();
-        state.places.insert(kind.clone(), Place::UnderWay { began });
+        state
+            .places
+            .insert(kind.clone(), WarmPlace::UnderWay { began });
         true
     }
 
@@ -68,10 +70,10 @@ impl<T> Places<T> {
     /// Gives it back if nobody wants it any more.
     pub(super) fn put(&self, kind: &Kind, made: T) -> Result<(), T> {
         let mut state = self.state.lock();
-        let Some(place @ Place::UnderWay { .. }) = state.places.get_mut(kind) else {
+        let Some(place @ WarmPlace::UnderWay { .. }) = state.places.get_mut(kind) else {
             return Err(made);
         };
-        *place = Place::Ready(made);
+        *place = WarmPlace::Ready(made);
         self.changed.notify_all();
         Ok(())
     }
@@ -79,10 +81,10 @@ impl<T> Places<T> {
     /// Gives this kind up. Returns what was ready.
     pub(super) fn withdraw(&self, kind: &Kind) -> Option<T> {
         let mut state = self.state.lock();
-        let before = state.places.insert(kind.clone(), Place::Gone);
+        let before = state.places.insert(kind.clone(), WarmPlace::Gone);
         self.changed.notify_all();
         match before {
-            Some(Place::Ready(made)) => Some(made),
+            Some(WarmPlace::Ready(made)) => Some(made),
             _ => None,
         }
     }
@@ -91,10 +93,10 @@ impl<T> Places<T> {
     /// if there is nothing, and nothing is made from now on.
     pub(super) fn take(&self, kind: &Kind) -> Option<T> {
         let mut state = self.state.lock();
-        while let Some(Place::UnderWay { began }) = state.places.get(kind) {
+        while let Some(WarmPlace::UnderWay { began }) = state.places.get(kind) {
             let until = *began + self.patience;
             if self.changed.wait_until(&mut state, until).timed_out() {
-                if let Some(Place::UnderWay { .. }) = state.places.get(kind) {
+                if let Some(WarmPlace::UnderWay { .. }) = state.places.get(kind) {
                     tracing::warn!(
                         patience = ?self.patience,
                         "the driver has not made a context for [sessions] warm in time; the session makes its own"
@@ -106,15 +108,18 @@ impl<T> Places<T> {
         if state.is_closed && !state.places.contains_key(kind) {
             return None;
         }
-        match state.places.insert(kind.clone(), Place::Gone) {
-            Some(Place::Ready(made)) => Some(made),
+        match state.places.insert(kind.clone(), WarmPlace::Gone) {
+            Some(WarmPlace::Ready(made)) => Some(made),
             _ => None,
         }
     }
 
     /// Returns whether the kind is ready and was not taken.
     pub(super) fn is_ready(&self, kind: &Kind) -> bool {
-        matches!(self.state.lock().places.get(kind), Some(Place::Ready(_)))
+        matches!(
+            self.state.lock().places.get(kind),
+            Some(WarmPlace::Ready(_))
+        )
     }
 
     /// Gives up what is ready and what becomes ready later. [`wait_for_rest`](Places::wait_for_rest) returns it.
@@ -132,12 +137,12 @@ impl<T> Places<T> {
             self.changed.wait(&mut state);
         }
         let ready = state.places.values_mut().filter_map(|place| {
-            if !matches!(place, Place::Ready(_)) {
+            if !matches!(place, WarmPlace::Ready(_)) {
                 return None;
             }
-            match std::mem::replace(place, Place::Gone) {
-                Place::Ready(made) => Some(made),
-                Place::UnderWay { .. } | Place::Gone => None,
+            match std::mem::replace(place, WarmPlace::Gone) {
+                WarmPlace::Ready(made) => Some(made),
+                WarmPlace::UnderWay { .. } | WarmPlace::Gone => None,
             }
         });
         ready.collect()

@@ -50,25 +50,28 @@ impl Taken {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum ConnectionPlace {
     Commands,
     Heartbeat,
     Lane(u64),
     SharedLane(u64),
 }
 
-impl Place {
+impl ConnectionPlace {
     /// Whether this is the place of a bulk lane.
     pub(super) fn is_of_lane(self) -> bool {
-        matches!(self, Place::Lane(_) | Place::SharedLane(_))
+        matches!(
+            self,
+            ConnectionPlace::Lane(_) | ConnectionPlace::SharedLane(_)
+        )
     }
 
     /// Takes the place. Returns the number of the connection in it, and whether there was one before.
     pub(super) fn take(self, state: &mut StageState, preamble: &Introduction) -> (u64, bool) {
         let taken = match self {
-            Place::Commands => &mut state.commands,
-            Place::Heartbeat => &mut state.heartbeat,
-            Place::Lane(bit) => {
+            ConnectionPlace::Commands => &mut state.commands,
+            ConnectionPlace::Heartbeat => &mut state.heartbeat,
+            ConnectionPlace::Lane(bit) => {
                 let was_taken = state.lanes & bit != 0;
                 state.lanes |= bit;
                 let session = state.session.as_deref();
@@ -78,7 +81,7 @@ impl Place {
                 }
                 return (0, was_taken);
             }
-            Place::SharedLane(bit) => {
+            ConnectionPlace::SharedLane(bit) => {
                 state.shared_lanes |= bit;
                 return (0, false);
             }
@@ -97,10 +100,10 @@ impl Place {
     /// Frees the place, because the connection with this number broke before its use. A later connection keeps it.
     fn free(self, state: &mut StageState, number: u64) {
         let taken = match self {
-            Place::Commands => &mut state.commands,
-            Place::Heartbeat => &mut state.heartbeat,
-            Place::Lane(bit) => return state.lanes &= !bit,
-            Place::SharedLane(bit) => return state.shared_lanes &= !bit,
+            ConnectionPlace::Commands => &mut state.commands,
+            ConnectionPlace::Heartbeat => &mut state.heartbeat,
+            ConnectionPlace::Lane(bit) => return state.lanes &= !bit,
+            ConnectionPlace::SharedLane(bit) => return state.shared_lanes &= !bit,
         };
         if taken.number == number {
             taken.is_taken = false;
@@ -111,7 +114,7 @@ impl Place {
 /// A claimed place, which is free again if the connection breaks before its use.
 pub(in super::super) struct Claimed {
     pub(super) stage: Arc<Stage>,
-    pub(super) place: Place,
+    pub(super) place: ConnectionPlace,
     pub(super) number: u64,
     pub(super) was_taken: bool,
     /// Of a lane that goes on over the connection.
@@ -134,9 +137,9 @@ impl Drop for Claimed {
             return;
         }
         let line = match self.place {
-            Place::Commands => Some(Line::Commands),
-            Place::Heartbeat => Some(Line::Heartbeat),
-            Place::Lane(_) | Place::SharedLane(_) => None,
+            ConnectionPlace::Commands => Some(Line::Commands),
+            ConnectionPlace::Heartbeat => Some(Line::Heartbeat),
+            ConnectionPlace::Lane(_) | ConnectionPlace::SharedLane(_) => None,
         };
         if self.was_taken {
             // The connection before was shut down for this one, with which the client was coming back.
@@ -147,14 +150,17 @@ impl Drop for Claimed {
             return;
         }
         self.place.free(&mut self.stage.state.lock(), self.number);
-        if matches!(self.place, Place::Commands) && !self.stage.resumes() {
+        if matches!(self.place, ConnectionPlace::Commands) && !self.stage.resumes() {
             // Nothing waits for a second command connection, and the client of this one is gone.
             self.stage.endings.end(Ending::ClientClosed);
         }
     }
 }
 
-pub(super) fn place(state: &StageState, preamble: &Introduction) -> Result<Place, Verdict> {
+pub(super) fn place(
+    state: &StageState,
+    preamble: &Introduction,
+) -> Result<ConnectionPlace, Verdict> {
     let assignment = state.assignment.as_ref().ok_or(Verdict::UnknownSession)?;
     if state.is_over {
         return Err(Verdict::UnknownSession);
@@ -174,9 +180,9 @@ pub(super) fn place(state: &StageState, preamble: &Introduction) -> Result<Place
     };
     match preamble.purpose {
         Purpose::Commands | Purpose::CommandsGrpc => {
-            free(may_take(&state.commands), Place::Commands)
+            free(may_take(&state.commands), ConnectionPlace::Commands)
         }
-        Purpose::Heartbeat => free(may_take(&state.heartbeat), Place::Heartbeat),
+        Purpose::Heartbeat => free(may_take(&state.heartbeat), ConnectionPlace::Heartbeat),
         purpose @ (Purpose::Bulk | Purpose::SharedBulk) => {
             let lane = u32::from(preamble.lane);
             let bit = 1u64.checked_shl(lane).unwrap_or(0);
@@ -193,11 +199,14 @@ pub(super) fn place(state: &StageState, preamble: &Introduction) -> Result<Place
                         })
                 };
                 let is_free = state.lanes & bit == 0;
-                free(known && (is_free || resumes_lane()), Place::Lane(bit))
+                free(
+                    known && (is_free || resumes_lane()),
+                    ConnectionPlace::Lane(bit),
+                )
             } else {
                 free(
                     known && state.shared_lanes & bit == 0,
-                    Place::SharedLane(bit),
+                    ConnectionPlace::SharedLane(bit),
                 )
             }
         }

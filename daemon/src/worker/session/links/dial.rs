@@ -109,7 +109,7 @@ pub(super) fn start(links: &Arc<Links>, link: &Arc<Link>) {
     }
 }
 
-fn run(links: &Arc<Links>, link: &Arc<Link>, running: &Running) {
+fn run(links: &Arc<Links>, link: &Arc<Link>, running: &DialThread) {
     let until = Instant::now() + LATE;
     if !link.begin_dial(until) {
         return;
@@ -127,11 +127,11 @@ pub(super) struct Diallers(Arc<()>);
 
 /// One of the counted threads, until it ends.
 #[derive(Clone)]
-struct Running(#[allow(dead_code, reason = "it counts by being there")] Arc<()>);
+struct DialThread(#[allow(dead_code, reason = "it counts by being there")] Arc<()>);
 
 impl Diallers {
-    fn enter(&self) -> Option<Running> {
-        (Arc::strong_count(&self.0) <= MOST_THREADS).then(|| Running(Arc::clone(&self.0)))
+    fn enter(&self) -> Option<DialThread> {
+        (Arc::strong_count(&self.0) <= MOST_THREADS).then(|| DialThread(Arc::clone(&self.0)))
     }
 }
 
@@ -186,7 +186,7 @@ impl Drop for Over {
 }
 
 /// Makes all connections, or returns why there are none.
-fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
+fn dial(link: &Arc<Link>, running: &DialThread) -> Result<Connections, String> {
     let word = ClientWord {
         generation: rand::random(),
         ..ClientWord::default()
@@ -218,7 +218,7 @@ fn dial(link: &Arc<Link>, running: &Running) -> Result<Connections, String> {
 /// Tries all addresses until one leads to the other end.
 fn reach(
     link: &Arc<Link>,
-    running: &Running,
+    running: &DialThread,
     wanted: Wanted,
     mut addresses: impl Iterator<Item = String>,
     goes_on: impl Fn() -> bool,
@@ -361,7 +361,7 @@ struct Asking {
     news: mpsc::Sender<News>,
     race: Arc<Race>,
     begun: Instant,
-    _running: Running,
+    _running: DialThread,
 }
 
 impl Asking {

@@ -36,7 +36,7 @@ use causeway_security::Fingerprint;
 use parking_lot::{Condvar, Mutex};
 
 use self::dial::Diallers;
-pub(crate) use self::link::{Link, Place};
+pub(crate) use self::link::{Link, LinkSeat};
 use super::violation::Violation;
 use crate::worker::bulk::Engine;
 use crate::worker::objects::hash::ById;

@@ -51,7 +51,7 @@ const MOST_STATE: u64 = 1 << 30;
 
 /// What a session consists of beside its record and the contents of its memory.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct State {
+pub(super) struct ParkedState {
     #[prost(uint64, tag = "1")]
     pub(super) newest_event: u64,
     /// User events that the client has not set.
@@ -182,7 +182,11 @@ pub(super) fn names(objects: &Objects) -> Names {
 }
 
 /// Writes the session: to the first of these files alone, or, if it is large, to all of them. Calls the driver.
-pub(super) fn write(files: &[File], mut state: State, parts: &[Part]) -> Result<(), NotMoved> {
+pub(super) fn write(
+    files: &[File],
+    mut state: ParkedState,
+    parts: &[Part],
+) -> Result<(), NotMoved> {
     let (file, further) = files.split_first().ok_or(NotMoved::Record)?;
     let bytes: u64 = parts.iter().map(Part::size).sum();
     let further = match bytes < DEALT_FROM {
@@ -359,7 +363,7 @@ pub(super) fn set_clock(file: &File) {
 /// Reads the first file.
 pub(super) struct Reader<R> {
     from: BufReader<R>,
-    pub(super) state: State,
+    pub(super) state: ParkedState,
 }
 
 impl<R: Read> Reader<R> {
@@ -400,7 +404,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Returns the state, once all contents were read.
-    pub(super) fn finish(self) -> Result<State, NotMoved> {
+    pub(super) fn finish(self) -> Result<ParkedState, NotMoved> {
         ends(self.from)?;
         Ok(self.state)
     }

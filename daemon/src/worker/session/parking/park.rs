@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use causeway_proto::command;
 
-use super::file::{self, State};
+use super::file::{self, ParkedState};
 use super::{LOOK_EVERY, Outcome, Way, broken};
 use crate::worker::objects::command::Command;
 use crate::worker::session::shared::Shared;
@@ -170,13 +170,13 @@ fn why_never(shared: &Shared) -> Option<String> {
 }
 
 // Returns what the session consists of beside its record, and the memory whose contents belong to it.
-fn state_of(shared: &Shared) -> Result<(State, Vec<file::Part>), String> {
+fn state_of(shared: &Shared) -> Result<(ParkedState, Vec<file::Part>), String> {
     let core = shared.core.lock();
-    let mut state = State {
+    let mut state = ParkedState {
         newest_event: core.newest_event().map_or(0, |event| event.0),
         host_ns: crate::runtime::clock::host_ns(),
         wall_ns: crate::runtime::clock::wall_ns(),
-        ..State::default()
+        ..ParkedState::default()
     };
     for event in core.graph.each() {
         match event.status() {

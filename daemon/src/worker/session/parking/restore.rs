@@ -14,7 +14,7 @@ use causeway_proto::status::Status;
 use super::Restoring;
 use super::arriving::Arriving;
 use super::broken;
-use super::file::{self, Described, NotMoved, State};
+use super::file::{self, Described, NotMoved, ParkedState};
 use crate::worker::connection::Source;
 use crate::worker::objects::command::{Command, Kind as EventKind};
 use crate::worker::session::run::Runner;
@@ -197,7 +197,7 @@ fn fill(shared: &Arc<Shared>, contents: &[File]) -> Result<(), Violation> {
 }
 
 // Clears what has got no contents, as new memory is cleared.
-fn clear_rest(shared: &Shared, state: &State) -> Result<(), NotMoved> {
+fn clear_rest(shared: &Shared, state: &ParkedState) -> Result<(), NotMoved> {
     shared.parking.fills.store(false, Ordering::Release);
     let filled: HashSet<_> = state.memory.iter().map(Described::id).collect();
     let parts = file::parts(&shared.core.lock().objects);
@@ -206,7 +206,7 @@ fn clear_rest(shared: &Shared, state: &State) -> Result<(), NotMoved> {
 }
 
 // Adds the events that the client may still name.
-fn add_events(shared: &Arc<Shared>, state: &State) -> Result<(), Violation> {
+fn add_events(shared: &Arc<Shared>, state: &ParkedState) -> Result<(), Violation> {
     let mut core = shared.core.lock();
     core.begin_behind((state.newest_event > 0).then_some(EventId(state.newest_event)));
     let failed = state

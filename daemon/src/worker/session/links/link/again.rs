@@ -17,7 +17,7 @@ use causeway_proto::preamble::{EVENT_LANE, Verdict};
 use causeway_security::Line;
 
 use super::mending::Task;
-use super::{Link, LinkPath, Place, Up};
+use super::{Link, LinkPath, LinkSeat, Up};
 use crate::worker::session::links::{Links, dial};
 
 /// The next connection of a lane.
@@ -42,7 +42,7 @@ impl Link {
         links: &Links,
         lane: u8,
         generation: u64,
-    ) -> Result<Place, Verdict> {
+    ) -> Result<LinkSeat, Verdict> {
         let (attempt, incarnation) = {
             let mut state = self.state.lock();
             let state = &mut *state;
@@ -60,7 +60,7 @@ impl Link {
             (state.incoming.attempt, state.incarnation)
         };
         let resumed = self.stop_lane(links, incarnation, lane);
-        Ok(Place {
+        Ok(LinkSeat {
             link: Arc::clone(self),
             attempt,
             lane,

@@ -112,7 +112,7 @@ impl MirrorHost for Link {
 }
 
 /// A seat that a connection has claimed. The seat is free again unless the connection takes it.
-pub(crate) struct Place {
+pub(crate) struct LinkSeat {
     link: Arc<Link>,
     attempt: u64,
     lane: u8,
@@ -158,7 +158,7 @@ impl Link {
     /// # Errors
     /// [`Verdict::TooMany`] while another attempt is in progress or the link is up; the peer may retry.
     /// [`Verdict::UnknownLink`] when the link is no longer wanted.
-    pub(crate) fn claim(self: &Arc<Self>, lane: u8, generation: u64) -> Result<Place, Verdict> {
+    pub(crate) fn claim(self: &Arc<Self>, lane: u8, generation: u64) -> Result<LinkSeat, Verdict> {
         let mut state = self.state.lock();
         match state.path {
             LinkPath::Open(_) | LinkPath::Down => {}
@@ -175,7 +175,7 @@ impl Link {
             return Err(Verdict::TooMany);
         }
         let attempt = state.incoming.claim(lane, generation)?;
-        Ok(Place {
+        Ok(LinkSeat {
             link: Arc::clone(self),
             attempt,
             lane,
@@ -474,7 +474,7 @@ impl Up {
     }
 }
 
-impl Place {
+impl LinkSeat {
     /// How much this end has received over the lane's earlier connections.
     pub(crate) fn position(&self) -> u64 {
         self.resumed.map_or(0, |resumed| resumed.after.position)
@@ -502,7 +502,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LinkSeat {
     fn drop(&mut self) {
         let mut state = self.link.state.lock();
         if self.resumed.is_none()
