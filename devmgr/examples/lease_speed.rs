@@ -44,7 +44,7 @@ impl Bench {
             stopping: false,
             node: NodeId(id),
             account: None,
-            name: format!("node{node}"),
+            name: format!("node{id:?}"),
             addresses: Vec::new(),
             devices,
             running: Vec::new(),

@@ -96,6 +96,9 @@ pub struct AwayTimes {
 impl AwayTimes {
     /// How long a session waits for a program that was probably killed. Its memory is then free within five seconds.
     pub const KILLED: Duration = Duration::from_secs(3);
+    /// How long the supervisor waits for a client while the session's process says nothing about it. On a node that is short
+    /// of memory, a process may not run for seconds.
+    pub const SILENT: Duration = Duration::from_secs(20);
 
     /// Grants the requested times up to `limit`. A session that does not wait after a close waits after nothing.
     #[must_use]

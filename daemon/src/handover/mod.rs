@@ -163,8 +163,11 @@ pub enum ToSupervisor {
         /// Reason for people; at most [`MAX_REASON`] bytes.
         reason: String,
     },
-    /// The session waits for its client for longer than for a program that was killed ([`AwayTimes::KILLED`]).
-    Away,
+    /// The session waits for its client, which is away.
+    Away {
+        /// It waits for [`AwayTimes::KILLED`] at most. The program was probably killed.
+        soon: bool,
+    },
     /// A session that outlives its connections begins to end.
     Leaving {
         /// Reason for people; at most [`MAX_REASON`] bytes.
@@ -297,7 +300,7 @@ pub fn send_to_supervisor(end: impl AsFd, message: &ToSupervisor) -> io::Result<
         ToSupervisor::Waiting => send(end, &[WAITING], None),
         ToSupervisor::Spoiled => send(end, &[SPOILED], None),
         ToSupervisor::LeavesHost => send(end, &[LEAVES_HOST], None),
-        ToSupervisor::Away => send(end, &[AWAY], None),
+        ToSupervisor::Away { soon } => send(end, &[AWAY, u8::from(*soon)], None),
         ToSupervisor::Parked(restores) => {
             let mut bytes = vec![PARKED];
             bytes.extend_from_slice(&restores.encode_to_vec());
@@ -411,7 +414,13 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         (WAITING, None) if rest.is_empty() => ToSupervisor::Waiting,
         (SPOILED, None) if rest.is_empty() => ToSupervisor::Spoiled,
         (LEAVES_HOST, None) if rest.is_empty() => ToSupervisor::LeavesHost,
-        (AWAY, None) if rest.is_empty() => ToSupervisor::Away,
+        (AWAY, None) => ToSupervisor::Away {
+            soon: match rest {
+                [0] => false,
+                [1] => true,
+                _ => return Err(nonsense()),
+            },
+        },
         (PARKED, None) => ToSupervisor::Parked(Restores::decode(rest).map_err(|_| nonsense())?),
         (CHECKPOINT, Some(contents)) => ToSupervisor::Checkpoint {
             restores: Restores::decode(rest).map_err(|_| nonsense())?,

@@ -163,7 +163,8 @@ fn the_build_caches_messages_arrive_whole() {
         ToSupervisor::LookUp { ticket, key },
         ToSupervisor::Store { key, entry },
         ToSupervisor::Refused { key },
-        ToSupervisor::Away,
+        ToSupervisor::Away { soon: false },
+        ToSupervisor::Away { soon: true },
     ] {
         send_to_supervisor(&worker, &said).unwrap();
         let heard = receive_in_supervisor(&supervisor).unwrap().unwrap();

@@ -41,6 +41,17 @@ pub(super) enum EndRequest {
     ToDie = 2,
 }
 
+/// What a worker has said of how long its session waits for a client that is away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum AwayWord {
+    #[default]
+    Nothing,
+    /// For [`AwayTimes::KILLED`] at most.
+    Soon,
+    /// For longer.
+    Long,
+}
+
 /// A worker process that has not been reaped.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -73,12 +84,12 @@ pub(super) struct Worker {
     secret: Option<SessionSecret>,
     /// Set when the session was told to end, or its client has gone.
     is_ending: AtomicBool,
-    /// The longest time that the session waits for a client that is away. 0: it ends with its connections.
-    waits: OnceLock<Duration>,
+    /// How long the session waits for a client that is away. Default: it ends with its connections.
+    waits: OnceLock<AwayTimes>,
     /// Since when the client is away.
     away: watch::Sender<Option<Instant>>,
-    /// Set while the worker says that it waits for longer than for a killed program.
-    is_patient: AtomicBool,
+    /// What the worker has said since its client is away.
+    word: Mutex<AwayWord>,
     /// How often the client has come back.
     resumed: AtomicU32,
     /// The cookies of the latest connections that were passed to the worker, by which the kernel tells sockets apart.
@@ -172,7 +183,7 @@ impl Worker {
             is_ending: AtomicBool::new(false),
             waits: OnceLock::new(),
             away: watch::Sender::default(),
-            is_patient: AtomicBool::new(false),
+            word: Mutex::default(),
             resumed: AtomicU32::new(0),
             passed: Mutex::default(),
             said: OnceLock::new(),
@@ -237,13 +248,13 @@ impl Worker {
     }
 
     /// Notes that the worker was assigned a session of `user`. Its client must connect within
-    /// `connect_limit`. The session waits for a client that is away for `waits` at most.
+    /// `connect_limit`. The session waits for a client that is away for as long as `waits` says.
     pub(super) fn serve(
         &self,
         session: SessionId,
         user: Owner,
         connect_limit: Duration,
-        waits: Duration,
+        waits: AwayTimes,
     ) {
         // The worker has the same limit and ends by itself. The supervisor's deadline leaves it time for
         // that.
@@ -378,14 +389,20 @@ impl Worker {
 
     /// Returns the longest time that the session waits for a client that is away.
     fn waits(&self) -> Duration {
+        self.away_times().longest()
+    }
+
+    fn away_times(&self) -> AwayTimes {
         self.waits.get().copied().unwrap_or_default()
     }
 
     /// Returns how long a client that leaves now is waited for.
     fn waits_now(&self) -> Duration {
-        match self.is_patient.load(Ordering::Relaxed) {
-            true => self.waits(),
-            false => self.waits().min(AwayTimes::KILLED),
+        let resume = self.away_times().resume;
+        match *self.word.lock() {
+            AwayWord::Nothing => resume.min(AwayTimes::SILENT),
+            AwayWord::Soon => resume.min(AwayTimes::KILLED),
+            AwayWord::Long => self.waits(),
         }
     }
 

@@ -194,7 +194,7 @@ impl WorkersState {
         let user = build_cache::Owner::of(opening.owner.user.as_deref());
         let domain = opening.domain.as_ref();
         let host = domain.and_then(|domain| self.host_of(&worker, domain));
-        worker.serve(id, user, connect_limit, opening.away.longest());
+        worker.serve(id, user, connect_limit, opening.away);
         self.opened += 1;
         let served = Served {
             worker,

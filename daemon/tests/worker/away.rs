@@ -383,7 +383,7 @@ fn a_program_that_closes_a_broken_connection_is_waited_for() {
     let arguments = [&WATCHED[..], &["--spare-workers", "0"]].concat();
     let daemon = Daemon::fake_with(FAKE, &arguments, &[]);
     let open = |pid| Resuming::open_by(&daemon, process(pid), LONG, true).unwrap();
-    // This one is killed, and so its worker is not waited for, either.
+    // This one is killed. Its worker, which says nothing, is not waited for until the session's time is over.
     let killed = open(1);
     let worker = Pid::from_raw(daemon.workers()[0] as i32).unwrap();
     kill_process(worker, Signal::STOP).unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
 
-use super::{EndRequest, Warmth, Worker};
+use super::{AwayWord, EndRequest, Warmth, Worker};
 use crate::build_cache::Name;
 use crate::handover::{self, Line, ToSupervisor, ToWorker, WorkerFile};
 use crate::supervisor::client::Client;
@@ -155,7 +155,7 @@ impl Worker {
             }
             Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
             Ok(Some(ToSupervisor::LeavesHost)) => self.leave_host(body, leaving),
-            Ok(Some(ToSupervisor::Away)) => self.is_waiting_for_client(leaving),
+            Ok(Some(ToSupervisor::Away { soon })) => self.on_away(soon, leaving),
             Ok(Some(message)) => self.hear(message),
             // Nothing of a session exists before its client has come. The host could not serve it, or has died.
             Ok(None) if body.is_hosted() && !watched.client.has_come() => {
@@ -209,7 +209,7 @@ impl Worker {
             watched.is_gone = true;
             self.is_ending.store(true, Ordering::Relaxed);
         }
-        // A worker that still runs sees the same end, and leaves by itself or says that it waits. The time
+        // A worker that still runs sees the same end, and leaves by itself or says how long it waits. The time
         // counts from the first connection that ended, unless the client comes back.
         watched.leaving.is_due(now + self.waits_now());
     }
@@ -297,7 +297,7 @@ impl Worker {
         if !client.is_whole() || self.is_ending() {
             return;
         }
-        self.is_patient.store(false, Ordering::Relaxed);
+        *self.word.lock() = AwayWord::Nothing;
         let was_away = self.away.send_replace(None).is_some();
         if was_away {
             self.resumed.fetch_add(1, Ordering::Relaxed);
@@ -307,14 +307,25 @@ impl Worker {
         }
     }
 
-    /// Notes that the worker waits for its client for longer than for a killed program. A kernel may say so in its
-    /// place, but cannot exceed the granted time.
-    fn is_waiting_for_client(&self, leaving: &mut Leaving) {
-        self.is_patient.store(true, Ordering::Relaxed);
-        if let Some(since) = self.away_since()
-            && !self.is_ending()
-        {
-            leaving.waits(since + self.waits());
+    /// Notes that the worker waits for its client, and whether for no longer than for a killed program. A kernel may say so
+    /// in its place, but cannot exceed the granted time.
+    fn on_away(&self, soon: bool, leaving: &mut Leaving) {
+        let since = self.away_since();
+        // The supervisor may see the end of a connection after the worker has. But the word that a session ends soon may
+        // be older than the client's return, and must not hold for its next absence.
+        if soon && since.is_none() {
+            return;
+        }
+        *self.word.lock() = match soon {
+            true => AwayWord::Soon,
+            false => AwayWord::Long,
+        };
+        let Some(since) = since.filter(|_| !self.is_ending()) else {
+            return;
+        };
+        match soon {
+            true => leaving.is_due(Instant::now() + self.waits_now()),
+            false => leaving.waits(since + self.waits_now()),
         }
     }
 
@@ -435,7 +446,7 @@ impl Worker {
             | ToSupervisor::Parked(_)
             | ToSupervisor::NotParked { .. }
             | ToSupervisor::Checkpoint { .. }
-            | ToSupervisor::Away => {}
+            | ToSupervisor::Away { .. } => {}
         }
     }
 
@@ -515,11 +526,17 @@ mod tests {
     use causeway_proto::id::SessionId;
 
     use crate::build_cache::Owner;
+    use crate::handover::AwayTimes;
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     fn worker() -> Arc<Worker> {
         let (worker, _channel) = Worker::hosted(1, None, None).unwrap();
-        let (minute, owner) = (Duration::from_secs(60), Owner::of(None));
-        worker.serve(SessionId([1; 16]), owner, minute, minute);
+        let waits = AwayTimes {
+            resume: MINUTE,
+            keep: MINUTE,
+        };
+        worker.serve(SessionId([1; 16]), Owner::of(None), MINUTE, waits);
         worker
     }
 
@@ -550,5 +567,21 @@ mod tests {
         report(&passed, &mut client);
         assert!(client.is_whole() && worker.away_since().is_none());
         assert_eq!(worker.resumed(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_says_nothing_has_more_time_than_for_a_killed_program() {
+        let worker = worker();
+        let mut watched = Watched::new().unwrap();
+        // From before the client has left.
+        worker.on_away(true, &mut watched.leaving);
+        let begun = Instant::now();
+        worker.on_client_left(&mut watched);
+        assert!(watched.leaving.next() >= Some(begun + AwayTimes::SILENT));
+        worker.on_away(true, &mut watched.leaving);
+        assert!(watched.leaving.next() < Some(begun + AwayTimes::SILENT));
+        // The other connection says that the client comes back.
+        worker.on_away(false, &mut watched.leaving);
+        assert!(watched.leaving.next() >= Some(begun + MINUTE));
     }
 }

@@ -316,7 +316,7 @@ impl Workers {
             worker.begins_at(kept);
         }
         let user = build_cache::Owner::of(served.owner.user.as_deref());
-        worker.serve(id, user, connect_limit, served.away.longest());
+        worker.serve(id, user, connect_limit, served.away);
         if let Some(checkpoint) = &mut served.checkpoint {
             checkpoint.attempts = match served.worker.is_connected() {
                 true => 1,

@@ -46,6 +46,8 @@ pub(super) struct Stage {
     incarnation: u64,
     /// Locked while a connection is reported, so that the supervisor learns of the newest one last.
     reporting: Mutex<()>,
+    /// Locked while the supervisor is told how the session waits for its client.
+    telling: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -112,6 +114,7 @@ impl Stage {
             to_supervisor,
             incarnation: rand::random::<u64>() | 1,
             reporting: Mutex::default(),
+            telling: Mutex::default(),
         }
     }
 
@@ -326,6 +329,7 @@ impl Stage {
         let mut state = self.state.lock();
         if state.place(line).number == number {
             state.presence.comes_back(Instant::now());
+            self.tell_away(state);
         }
     }
 
@@ -370,14 +374,17 @@ impl Stage {
         }
     }
 
-    /// Tells the supervisor if the session waits for longer than for a killed program.
+    /// Tells the supervisor how the session waits for its client, if it is away.
     fn tell_away(&self, state: MutexGuard<'_, StageState>) {
-        let is_patient = state.presence.is_patient(Instant::now());
-        drop(state);
-        if is_patient {
-            // If the supervisor is gone, another thread notices.
-            let _ = handover::send_to_supervisor(&self.to_supervisor, &ToSupervisor::Away);
+        if state.presence.away_since().is_none() {
+            return;
         }
+        let soon = !state.presence.is_patient(Instant::now());
+        // Before the state is unlocked, so that the supervisor learns the latest last.
+        let _telling = self.telling.lock();
+        drop(state);
+        // If the supervisor is gone, another thread notices.
+        let _ = handover::send_to_supervisor(&self.to_supervisor, &ToSupervisor::Away { soon });
     }
 
     /// The body of the `away` thread: ends the session if its client does not come back in time.

@@ -1,11 +1,13 @@
 //! Lets the session go on over new connections after one has broken, with the same worker or with the next.
 //!
 //! The connections have a *generation*. Several threads may meet the same break; the first one that reports it for the
-//! present generation closes everything of it. What comes late, of an older generation, changes nothing.
+//! present generation closes everything of it. What comes late, of an older generation, changes nothing. If a connection
+//! breaks before the session has come back, the thread that brings it back closes the others.
 //!
 //! Executing commands again in a worker that takes the place of a dead one is part of [`reexecution`](super::reexecution).
 //!
-//! Invariant: while the session is away, the outbox is closed, and no socket of a broken generation is written to.
+//! Invariant: while the session is away, the outbox is closed, and nothing is written to a socket of a broken generation but
+//! the word that the client comes back.
 
 use std::io;
 use std::sync::Arc;
@@ -35,8 +37,8 @@ pub(super) struct Resume {
     /// The latest generation of which a connection broke. Generation 0 is not looked at.
     pub(super) broken: AtomicU64,
     pub(super) resumed: AtomicU64,
-    /// The incarnation of the worker in the place of another with which the bulk transfers have begun anew, until it asks to
-    /// stand.
+    /// The incarnation of the worker in the place of another with which the bulk transfers have begun anew. `None`: there is
+    /// no such worker, or it has asked to stand since.
     pub(super) anew_with: Mutex<Option<u64>>,
     pub(super) acknowledging: Mutex<Acknowledging>,
 }

@@ -51,7 +51,7 @@ pub(in super::super) fn restore(
         under_way.from = Source::Files(Arc::new([file]));
         under_way.applied = Some(applied);
     }
-    set_clock_once(shared, under_way);
+    begin_once(shared, under_way);
     numbering::skip_applied(batch, under_way.next);
     if batch.first != under_way.next && !batch.commands.is_empty() {
         return Err(Violation::Gap {
@@ -97,8 +97,9 @@ fn take_contents(
     Ok(())
 }
 
-// Lets the host's clock go on from that of the worker before, as the record begins.
-fn set_clock_once(shared: &Shared, under_way: &mut Restoring) {
+// Begins with the first command of the record: in a process of its own, the host's clock goes on from that of the worker
+// before.
+fn begin_once(shared: &Shared, under_way: &mut Restoring) {
     if std::mem::replace(&mut under_way.has_clock, true) {
         return;
     }
