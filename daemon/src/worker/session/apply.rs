@@ -41,6 +41,8 @@ use crate::worker::objects::{Bound, Context, InHost, Kernel, Queue};
 
 /// Applies one command. `followed` means that the next command follows it in the same queue,
 /// and both are unobserved.
+// Small commands pay for each copy of a command on its way.
+#[inline(always)]
 pub(crate) fn apply(
     shared: &Arc<Shared>,
     command: WireCommand,
@@ -96,6 +98,7 @@ pub(crate) fn apply(
     }
 }
 
+#[inline(always)]
 fn enqueue(
     shared: &Arc<Shared>,
     mut enqueue: Enqueue,
