@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use causeway_devmgr::inventory::{DeviceId, NodeId, OfferedDevice, Shares, limits};
 use causeway_devmgr::lease::{
-    Action, Event, GrantReport, Joined, LeaseId, Manager, NewRequest, Outcome, Rows, Step,
+    Action, Event, GrantReport, Joined, LeaseId, Manager, NewRequest, Outcome, Rows, Transition,
 };
 use causeway_devmgr::policy::Class;
 use causeway_devmgr::policy::ledger::Party;
@@ -53,7 +53,7 @@ impl Bench {
         NodeId(id)
     }
 
-    fn event(&mut self, event: Event) -> Step {
+    fn event(&mut self, event: Event) -> Transition {
         self.now.0 += 1;
         let start = Instant::now();
         let step = self.manager.handle(self.now, event);
@@ -62,7 +62,7 @@ impl Bench {
     }
 
     /// Hands a step's grants to nodes that acknowledge them, and its withdrawals; grants that were told of.
-    fn carry_out(&mut self, step: Step) -> u32 {
+    fn carry_out(&mut self, step: Transition) -> u32 {
         let mut granted = 0;
         for action in step.actions {
             let next = match action {

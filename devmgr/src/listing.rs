@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use causeway_links::Entry;
+use causeway_links::LinkEntry;
 use causeway_proto::control::Client as ClientWord;
 use causeway_proto::manager as pb;
 use serde::Serialize;
@@ -369,7 +369,7 @@ impl LinkReport {
     pub fn new(
         (from, from_id): (String, Option<String>),
         (to, to_id): (String, String),
-        of: &Entry,
+        of: &LinkEntry,
         now: u64,
     ) -> LinkReport {
         let is_future = of.when > now.saturating_add(CLOCKS_DIFFER);
@@ -624,11 +624,11 @@ mod tests {
 
     fn link(from: Option<&str>, to: &str, rate: u64, when: u64) -> LinkReport {
         let ends = ([10, 0, 0, 1].into(), ([10, 0, 0, 2], 7079).into());
-        let of = Entry {
+        let of = LinkEntry {
             outward: rate,
             inward: rate + 1,
             when,
-            ..Entry::unmeasured(to.to_owned(), ends.0, ends.1)
+            ..LinkEntry::unmeasured(to.to_owned(), ends.0, ends.1)
         };
         let named = |id: &str| format!("name of {id}");
         let from = from.map_or((String::new(), None), |id| (named(id), Some(id.to_owned())));

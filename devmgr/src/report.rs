@@ -9,7 +9,7 @@ use causeway::lease::{Enumeration, Lease};
 use causeway::transport::finder::Finder;
 use causeway::transport::manager::NoLease;
 use causeway::transport::{Discovered, ENUMERATION_LIMIT, Reply, Target, ask_found, discover};
-use causeway_links::{Entry, Table};
+use causeway_links::{LinkEntry, LinkTable};
 use causeway_proto::control::{CardReading, Device, DeviceUse, InfoAnswer, Inventory, Platform};
 use causeway_proto::status::WireError;
 use cl_headers::types::{
@@ -194,13 +194,13 @@ pub fn leased(settings: Settings) -> Result<Vec<NodeReport>, NoLease> {
 }
 
 /// The links from this machine that the user has had measured. `causeway links` says if they cannot be read.
-fn kept_links() -> Table {
+fn kept_links() -> LinkTable {
     let memory = config::link_memory();
     let kept = memory.and_then(|memory| memory.table().ok());
     kept.unwrap_or_default()
 }
 
-fn node(found: Discovered, kept: &Table) -> NodeReport {
+fn node(found: Discovered, kept: &LinkTable) -> NodeReport {
     let (name, address) = (
         found.node.name().to_owned(),
         found.node.address().to_owned(),
@@ -215,7 +215,7 @@ fn node(found: Discovered, kept: &Table) -> NodeReport {
     report
 }
 
-fn node_report(name: String, address: String, reply: Reply, kept: &Table) -> NodeReport {
+fn node_report(name: String, address: String, reply: Reply, kept: &LinkTable) -> NodeReport {
     let mut report = NodeReport {
         name,
         address,
@@ -279,11 +279,11 @@ fn device_reports(inventory: &Inventory) -> Vec<DeviceReport> {
 }
 
 /// The link from this machine to a node: to this address of it, or else the figure that is the newest.
-fn link_to(name: &str, address: &str, uuid: &[u8], kept: &Table) -> Option<Box<LinkReport>> {
+fn link_to(name: &str, address: &str, uuid: &[u8], kept: &LinkTable) -> Option<Box<LinkReport>> {
     let (peer, address) = (id(uuid), address.parse::<SocketAddr>().ok());
     let of_node = kept.entries().iter();
     let of_node = of_node.filter(|of| of.user.is_empty() && of.peer == peer);
-    let is_there = |of: &Entry| address.is_some_and(|at| at.ip() == of.to.ip());
+    let is_there = |of: &LinkEntry| address.is_some_and(|at| at.ip() == of.to.ip());
     let entry = of_node.max_by_key(|of| (is_there(of), of.when))?;
     let now = causeway_links::seconds_now();
     let from = ("this machine".to_owned(), None);

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{DEVICES, METERS, Slot};
+use super::{DEVICES, LedgerSlot, METERS};
 
 /// Words of a slot for each device: a cache line.
 pub(super) const WORDS: usize = 8;
@@ -141,7 +141,7 @@ impl DeviceMeter {
 /// Where a session counts its busy time, on the worker's side.
 #[derive(Debug)]
 pub struct Busy {
-    slot: Slot,
+    slot: LedgerSlot,
     devices: usize,
 }
 
@@ -149,7 +149,7 @@ impl Busy {
     /// Counts in `slot` for these devices, whose meters have the same order. Those after the first [`DEVICES`] are not
     /// counted.
     #[must_use]
-    pub fn new(slot: Slot, devices: impl IntoIterator<Item = DeviceName>) -> Arc<Busy> {
+    pub fn new(slot: LedgerSlot, devices: impl IntoIterator<Item = DeviceName>) -> Arc<Busy> {
         let mut count = 0;
         for (place, device) in devices.into_iter().take(DEVICES).enumerate() {
             slot.meter(place)[Word::Name as usize].store(device.word(), Ordering::Relaxed);

@@ -3,16 +3,16 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::accounting::{Entry, Ledger};
+use crate::accounting::{Ledger, LedgerEntry};
 
 const DEVICES_OF_NODE: [DeviceName; 2] = [DeviceName(0, 0), DeviceName(3, 1)];
 
-fn sessions<const N: usize>() -> [(Entry, Arc<Busy>); N] {
+fn sessions<const N: usize>() -> [(LedgerEntry, Arc<Busy>); N] {
     let ledger = Ledger::new(N as u32).unwrap();
     [(); N].map(|()| {
         let entry = ledger.enter().unwrap();
         let page = entry.page().try_clone_to_owned().unwrap();
-        let slot = Slot::adopt(&page, entry.number()).unwrap();
+        let slot = LedgerSlot::adopt(&page, entry.number()).unwrap();
         (entry, Busy::new(slot, DEVICES_OF_NODE))
     })
 }

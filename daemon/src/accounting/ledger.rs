@@ -1,6 +1,6 @@
 //! The supervisor's side of a page: which slots are taken, and the totals of sessions that have ended.
 //!
-//! Invariant: an [`Entry`] is dropped, and begins anew, only after its worker has been reaped, or its host has released the
+//! Invariant: a [`LedgerEntry`] is dropped, and begins anew, only after its worker has been reaped, or its host has released the
 //! session. A slot therefore has one writer at a time, and is zero when the next session or worker gets it.
 #![forbid(unsafe_code)]
 
@@ -34,7 +34,7 @@ struct LedgerState {
 
 /// A session's slot, on the supervisor's side; freed when dropped.
 #[derive(Debug)]
-pub struct Entry {
+pub struct LedgerEntry {
     ledger: Arc<Ledger>,
     slot: usize,
 }
@@ -52,7 +52,7 @@ impl Ledger {
 
     /// Takes a slot for one more session; `None` if all slots are taken.
     #[must_use]
-    pub fn enter(self: &Arc<Ledger>) -> Option<Entry> {
+    pub fn enter(self: &Arc<Ledger>) -> Option<LedgerEntry> {
         let mut state = self.state.lock();
         // Takes the lowest free slot: each check of a memory limit reads all slots up to the highest one
         // ever used.
@@ -61,7 +61,7 @@ impl Ledger {
         // Recorded before the worker gets the slot: from its first reservation on, all other sessions must
         // read this slot.
         self.page.note_in_use(slot + 1);
-        Some(Entry {
+        Some(LedgerEntry {
             ledger: Arc::clone(self),
             slot,
         })
@@ -80,7 +80,7 @@ impl Ledger {
     }
 }
 
-impl Entry {
+impl LedgerEntry {
     /// Returns the figures of this session.
     pub fn figures(&self) -> Figures {
         let mut state = self.ledger.state.lock();
@@ -144,7 +144,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for LedgerEntry {
     fn drop(&mut self) {
         let last = self.figures();
         self.clear();

@@ -1,7 +1,7 @@
 //! Counters of sessions, in memory that the workers and the supervisor share.
 //!
 //! A [`Ledger`] is a page with a slot for each session of one lease. Without a device manager, each session
-//! has a page of its own. A worker holds its session's [`Slot`] and adds to it with relaxed atomics. The
+//! has a page of its own. A worker holds its session's [`LedgerSlot`] and adds to it with relaxed atomics. The
 //! supervisor reads the slot on demand, and adds its values to the ledger when the worker has been reaped.
 //! Counting therefore costs no message, and the figures survive the worker, however it ends.
 //!
@@ -9,7 +9,7 @@
 //! under way.
 //!
 //! The slots also record how much of each leased device's memory each session holds. This is how a memory
-//! limit applies to a lease as a whole ([`Slot::hold`]).
+//! limit applies to a lease as a whole ([`LedgerSlot::hold`]).
 //!
 //! This is no protection against a compromised worker, which can write any value into the page of its own
 //! lease. It cannot reach the pages of other leases. Invariants: totals never decrease; the slot of a
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use page::{Page, SLOT};
 
 pub use busy::{Busy, DeviceMeter, DeviceName, DeviceTime};
-pub use ledger::{Entry, Ledger};
+pub use ledger::{Ledger, LedgerEntry};
 pub use page::PageError;
 pub use turn::{Demand, DeviceTurn, Launches};
 
@@ -45,7 +45,7 @@ pub enum Counter {
     Builds = 1,
     /// Builds that came from the build cache instead.
     CachedBuilds = 2,
-    /// Why the worker ends. This is a [`Cause`], not a count; see [`Slot::note_ending`].
+    /// Why the worker ends. This is a [`Cause`], not a count; see [`LedgerSlot::note_ending`].
     Ending = 3,
     /// Connections that failed to prove the session's secret.
     Refused = 4,
@@ -184,35 +184,35 @@ impl Figures {
 }
 
 #[cfg(test)]
-impl Slot {
+impl LedgerSlot {
     /// Makes a slot in a page of its own.
-    pub(crate) fn alone() -> Slot {
+    pub(crate) fn alone() -> LedgerSlot {
         let ledger = Ledger::new(1).unwrap();
         let entry = ledger.enter().unwrap();
         let page = entry.page().try_clone_to_owned().unwrap();
-        Slot::adopt(&page, entry.number()).unwrap()
+        LedgerSlot::adopt(&page, entry.number()).unwrap()
     }
 }
 
 /// A session's slot in a page, on the worker's side.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub struct LedgerSlot {
     page: Arc<Page>,
     index: usize,
 }
 
-impl Slot {
+impl LedgerSlot {
     /// Maps the page that the supervisor has passed and selects the slot of this number.
     ///
     /// # Errors
     /// [`PageError`] if the page is not sealed, or has no such slot.
-    pub fn adopt(page: &OwnedFd, index: u32) -> Result<Slot, PageError> {
+    pub fn adopt(page: &OwnedFd, index: u32) -> Result<LedgerSlot, PageError> {
         let page = Page::adopt(page)?;
         let index = index as usize;
         if index >= page.slots() {
             return Err(PageError::NoSlot);
         }
-        Ok(Slot {
+        Ok(LedgerSlot {
             page: Arc::new(page),
             index,
         })
@@ -277,7 +277,7 @@ impl Slot {
         false
     }
 
-    /// Releases bytes that [`Slot::hold`] reserved.
+    /// Releases bytes that [`LedgerSlot::hold`] reserved.
     pub fn give_back(&self, device: usize, size: u64) {
         self.words()[HELD + device].fetch_sub(size, Ordering::SeqCst);
     }

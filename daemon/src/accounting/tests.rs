@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use super::*;
 
 /// Returns the worker's side of an entry.
-fn slot(entry: &Entry) -> Slot {
+fn slot(entry: &LedgerEntry) -> LedgerSlot {
     let page: OwnedFd = entry.page().try_clone_to_owned().unwrap();
-    Slot::adopt(&page, entry.number()).unwrap()
+    LedgerSlot::adopt(&page, entry.number()).unwrap()
 }
 
 #[test]
@@ -122,11 +122,17 @@ fn sessions_that_race_never_have_more_than_the_limit() {
 fn memory_that_can_be_resized_is_not_taken() {
     let made = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&made, 1 << 16).unwrap();
-    assert!(matches!(Slot::adopt(&made, 0), Err(PageError::Unsealed)));
+    assert!(matches!(
+        LedgerSlot::adopt(&made, 0),
+        Err(PageError::Unsealed)
+    ));
     let ledger = Ledger::new(1).unwrap();
     let entry = ledger.enter().unwrap();
     let page = entry.page().try_clone_to_owned().unwrap();
-    assert!(matches!(Slot::adopt(&page, 1), Err(PageError::NoSlot)));
+    assert!(matches!(
+        LedgerSlot::adopt(&page, 1),
+        Err(PageError::NoSlot)
+    ));
 }
 
 proptest! {

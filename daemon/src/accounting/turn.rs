@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::busy::{DeviceName, Word, now, words_of};
-use super::{Entry, Slot};
+use super::{LedgerEntry, LedgerSlot};
 
 /// Bit of [`Word::Asked`] that says that launches are held back. The other bits count launches.
 const WAITS: u64 = 1;
@@ -18,7 +18,7 @@ const LAUNCH: u64 = 2;
 /// The session's turns on one device, on the worker's side.
 #[derive(Debug)]
 pub struct DeviceTurn {
-    slot: Slot,
+    slot: LedgerSlot,
     place: usize,
 }
 
@@ -56,7 +56,7 @@ pub struct Demand {
 impl DeviceTurn {
     /// Returns the turns of the session with this slot, for a device in whose order [`super::Busy`] counts.
     #[must_use]
-    pub fn of(slot: &Slot, device: DeviceName) -> Option<DeviceTurn> {
+    pub fn of(slot: &LedgerSlot, device: DeviceName) -> Option<DeviceTurn> {
         let (place, words) = words_of(slot.words(), device)?;
         // Until the supervisor has looked, the lease may be a strict one.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl DeviceTurn {
     }
 }
 
-impl Entry {
+impl LedgerEntry {
     /// Returns what the session wants on a device; `None` if its worker does not count for it yet.
     pub fn demand(&self, device: DeviceName) -> Option<Demand> {
         let (_, words) = words_of(self.words(), device)?;
@@ -142,7 +142,7 @@ mod tests {
         let ledger = Ledger::new(1).unwrap();
         let entry = ledger.enter().unwrap();
         let page = entry.page().try_clone_to_owned().unwrap();
-        let slot = Slot::adopt(&page, entry.number()).unwrap();
+        let slot = LedgerSlot::adopt(&page, entry.number()).unwrap();
         let device = DeviceName(1, 2);
         assert_eq!(entry.demand(device), None);
         assert!(DeviceTurn::of(&slot, device).is_none());

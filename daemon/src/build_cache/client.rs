@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Key;
-use super::entry::{Entry, MAX_ENTRY};
+use super::entry::{CachedBuild, MAX_ENTRY};
 use super::memory_file;
 use crate::handover::{self, ToSupervisor};
 
@@ -72,7 +72,7 @@ impl Client {
     /// Looks up the entries of a build for several devices. Returns them only if there is an intact and
     /// current one for each device.
     #[must_use]
-    pub fn look_up(&self, keys: &[Key]) -> Option<Vec<Entry>> {
+    pub fn look_up(&self, keys: &[Key]) -> Option<Vec<CachedBuild>> {
         let entries = keys.iter().zip(self.answers(keys)?);
         entries
             .map(|(key, entry)| self.checked(key, entry?))
@@ -115,8 +115,8 @@ impl Client {
         }
     }
 
-    fn checked(&self, key: &Key, entry: OwnedFd) -> Option<Entry> {
-        let decoded = read(entry).map(|bytes| Entry::decode(&bytes, key));
+    fn checked(&self, key: &Key, entry: OwnedFd) -> Option<CachedBuild> {
+        let decoded = read(entry).map(|bytes| CachedBuild::decode(&bytes, key));
         match decoded {
             Ok(Ok(entry)) if entry.is_current() => Some(entry),
             Ok(Ok(_)) => {
@@ -145,7 +145,7 @@ impl Client {
     }
 
     /// Passes an entry to the supervisor, which stores it for other sessions of this session's user.
-    pub fn store(&self, key: &Key, entry: &Entry) {
+    pub fn store(&self, key: &Key, entry: &CachedBuild) {
         let made = match entry.encode(key) {
             Ok(bytes) => memory_file::of(&bytes),
             Err(error) => {

@@ -4,7 +4,7 @@
 //! magic 8 | key 32 | length of the answer u32 | length of the binary u64 | SHA-256 of all else 32 | answer | binary
 //! ```
 //! Numbers are little-endian. The answer is protobuf with a low size limit, because it grows when it is
-//! decoded. The binary is only copied. Invariant: bytes that [`Entry::decode`] accepts were encoded for
+//! decoded. The binary is only copied. Invariant: bytes that [`CachedBuild::decode`] accepts were encoded for
 //! exactly this key, by a session of the entry's user. That session may be hostile.
 
 use causeway_proto::command::{DeviceBuild, KernelSignature};
@@ -30,7 +30,7 @@ pub const MAX_ENTRY: usize = HEADER + MAX_ANSWER + MAX_BINARY;
 
 /// The result of a build for one device.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct CachedBuild {
     /// The answer for the client.
     pub answer: Answer,
     /// The driver's binary, from `CL_PROGRAM_BINARIES`.
@@ -71,7 +71,7 @@ pub enum Broken {
     Length,
 }
 
-impl Entry {
+impl CachedBuild {
     /// Encodes the entry.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Entry {
     ///
     /// # Errors
     /// [`Broken`] if the bytes are not an intact entry of `key`.
-    pub fn decode(bytes: &[u8], key: &Key) -> Result<Entry, Broken> {
+    pub fn decode(bytes: &[u8], key: &Key) -> Result<CachedBuild, Broken> {
         if key_of(bytes)? != *key {
             return Err(Broken::Key);
         }
@@ -109,7 +109,7 @@ impl Entry {
             return Err(Broken::Length);
         }
         let binary = binary.to_vec();
-        Ok(Entry { answer, binary })
+        Ok(CachedBuild { answer, binary })
     }
 
     /// Returns whether all files that the driver loaded to compile are unchanged. Accesses the disk.
@@ -164,8 +164,8 @@ mod tests {
 
     const HERS: Key = Key([7; KEY]);
 
-    fn entry(name: &str, binary: Vec<u8>) -> Entry {
-        Entry {
+    fn entry(name: &str, binary: Vec<u8>) -> CachedBuild {
+        CachedBuild {
             answer: Answer {
                 arg_info: true,
                 build: Some(DeviceBuild {
@@ -185,7 +185,10 @@ mod tests {
     #[test]
     fn another_builds_entry_is_not_taken() {
         let bytes = entry("f", vec![1]).encode(&HERS).unwrap();
-        assert_eq!(Entry::decode(&bytes, &Key([8; KEY])), Err(Broken::Key));
+        assert_eq!(
+            CachedBuild::decode(&bytes, &Key([8; KEY])),
+            Err(Broken::Key)
+        );
     }
 
     #[test]
@@ -201,7 +204,7 @@ mod tests {
         fn entries_are_read_back(name in ".{0,9}", binary: Vec<u8>) {
             let entry = entry(&name, binary);
             let bytes = entry.encode(&HERS).unwrap();
-            prop_assert_eq!(Entry::decode(&bytes, &HERS), Ok(entry));
+            prop_assert_eq!(CachedBuild::decode(&bytes, &HERS), Ok(entry));
         }
 
         #[test]
@@ -209,13 +212,13 @@ mod tests {
             let mut bytes = entry("f", binary).encode(&HERS).unwrap();
             let at = at.index(bytes.len());
             bytes[at] ^= with;
-            prop_assert!(Entry::decode(&bytes, &HERS).is_err());
+            prop_assert!(CachedBuild::decode(&bytes, &HERS).is_err());
         }
 
         #[test]
         fn one_that_was_cut_is_noticed(binary: Vec<u8>, at: prop::sample::Index) {
             let bytes = entry("f", binary).encode(&HERS).unwrap();
-            prop_assert!(Entry::decode(&bytes[..at.index(bytes.len())], &HERS).is_err());
+            prop_assert!(CachedBuild::decode(&bytes[..at.index(bytes.len())], &HERS).is_err());
         }
 
         #[test]
@@ -230,7 +233,7 @@ mod tests {
                 whole[DIGEST_AT..HEADER].copy_from_slice(&digest);
                 bytes = whole;
             }
-            let _ = Entry::decode(&bytes, &HERS);
+            let _ = CachedBuild::decode(&bytes, &HERS);
         }
     }
 }

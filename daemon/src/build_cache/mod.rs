@@ -3,7 +3,7 @@
 //!
 //! - A **worker** asks its supervisor for the entry of a [`Key`] before it builds ([`client`]), and loads
 //!   the driver's binary from it. After a build of its own it takes the binary from the driver, and passes
-//!   an [`Entry`] to the supervisor.
+//!   a [`CachedBuild`] to the supervisor.
 //! - The **supervisor** alone accesses the directory ([`store`]). It loads no driver, and does not look
 //!   into entries.
 //!
@@ -38,7 +38,7 @@ pub mod store;
 
 pub use allowance::Allowance;
 pub use client::Client;
-pub use entry::{Broken, Entry};
+pub use entry::{Broken, CachedBuild};
 pub use key::{Identity, Key, Name, Owner};
 pub use memory_file::MemoryFile;
 pub use stamp::Stamp;

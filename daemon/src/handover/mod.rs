@@ -145,7 +145,7 @@ pub enum ToSupervisor {
     /// sends this when it arrives.
     Client {
         /// Kind of the connection.
-        line: Line,
+        line: SessionLine,
         /// A duplicate of the connection's socket; `None` if one of the processes has no free descriptor.
         socket: Option<WorkerFile>,
     },
@@ -210,7 +210,7 @@ pub enum ToSupervisor {
 /// A connection whose end is also the end of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Line {
+pub enum SessionLine {
     /// Commands and events, by gRPC or by the direct carrier.
     Commands = 0,
     /// Heartbeats.
@@ -431,8 +431,8 @@ pub fn receive_in_supervisor(end: impl AsFd) -> io::Result<Option<ToSupervisor>>
         },
         (CLIENT, socket) => {
             let line = match rest {
-                [0] => Line::Commands,
-                [1] => Line::Heartbeat,
+                [0] => SessionLine::Commands,
+                [1] => SessionLine::Heartbeat,
                 _ => return Err(nonsense()),
             };
             ToSupervisor::Client { line, socket }

@@ -181,11 +181,11 @@ fn the_build_caches_messages_arrive_whole() {
         Some(OwnedFd::from(File::open("/dev/null").unwrap()).into()),
     ] {
         let is_there = socket.is_some();
-        let line = Line::Commands;
+        let line = SessionLine::Commands;
         send_to_supervisor(&worker, &ToSupervisor::Client { line, socket }).unwrap();
         match receive_in_supervisor(&supervisor).unwrap() {
             Some(ToSupervisor::Client { line, socket }) => {
-                assert_eq!((line, socket.is_some()), (Line::Commands, is_there));
+                assert_eq!((line, socket.is_some()), (SessionLine::Commands, is_there));
             }
             other => panic!("{other:?}"),
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::block::Block;
-use super::pinned::{PinnedPart, Slot};
+use super::pinned::{PinnedChunk, PinnedPart};
 
 /// Memory for one transfer between host and device.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub enum Host {
     /// A part of a pinned slab, for devices that do not share memory with the host.
     Pinned(PinnedPart),
     /// A pinned chunk of a staging ring, shared with the sockets.
-    Chunk(Arc<Slot>),
+    Chunk(Arc<PinnedChunk>),
 }
 
 impl Host {

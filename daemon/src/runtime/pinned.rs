@@ -239,7 +239,7 @@ impl Refusals {
 }
 
 /// A chunk of a ring; returns to the ring when dropped.
-pub struct Slot {
+pub struct PinnedChunk {
     part: ManuallyDrop<PinnedPart>,
     ring: Arc<Ring>,
 }
@@ -316,22 +316,22 @@ impl Ring {
 
     /// Takes a free chunk, if there is one.
     #[must_use]
-    pub fn take(self: &Arc<Self>) -> Option<Slot> {
+    pub fn take(self: &Arc<Self>) -> Option<PinnedChunk> {
         let part = self.chunks.lock().free.pop()?;
-        Some(Slot {
+        Some(PinnedChunk {
             part: ManuallyDrop::new(part),
             ring: Arc::clone(self),
         })
     }
 }
 
-impl std::fmt::Debug for Slot {
+impl std::fmt::Debug for PinnedChunk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Slot").field(&*self.part).finish()
+        f.debug_tuple("PinnedChunk").field(&*self.part).finish()
     }
 }
 
-impl Slot {
+impl PinnedChunk {
     /// Returns the address of the chunk; see [`PinnedPart::pointer`].
     pub fn pointer(&self) -> *mut u8 {
         self.part.pointer()
@@ -343,7 +343,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for PinnedChunk {
     fn drop(&mut self) {
         // SAFETY: the part is taken once, here; the field is not used afterwards.
         let part = unsafe { ManuallyDrop::take(&mut self.part) };

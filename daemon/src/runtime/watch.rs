@@ -149,7 +149,7 @@ pub(super) fn add(queue: WatchedQueue, listener: Watched) -> Result<(), Status> 
 }
 
 fn watch() {
-    let mut queues: HashMap<WatchedQueue, Line> = HashMap::new();
+    let mut queues: HashMap<WatchedQueue, QueueEvents> = HashMap::new();
     let (mut taken, mut polls) = (Vec::new(), 0u32);
     let mut last = Instant::now();
     let mut looked = Instant::now();
@@ -197,7 +197,7 @@ fn keep_distance(looked: Instant) {
 }
 
 /// The events of a queue that have not been reported, in order.
-struct Line {
+struct QueueEvents {
     listeners: VecDeque<Watched>,
     /// A finish of the queue that has not returned, and the number of listeners that were here before it began.
     finish: Option<(Arc<Finish>, usize)>,
@@ -209,9 +209,9 @@ struct Line {
     kept: Instant,
 }
 
-impl Default for Line {
-    fn default() -> Line {
-        Line {
+impl Default for QueueEvents {
+    fn default() -> QueueEvents {
+        QueueEvents {
             listeners: VecDeque::new(),
             finish: None,
             since: None,
@@ -221,7 +221,7 @@ impl Default for Line {
     }
 }
 
-impl Line {
+impl QueueEvents {
     /// Notifies the listeners whose commands have ended, up to the place `ahead`. Returns whether there were any.
     fn look(&mut self, ahead: usize) -> bool {
         let (mut place, mut any) = (0, false);
@@ -324,9 +324,9 @@ mod tests {
     #[test]
     fn a_finish_that_returns_in_a_process_of_one_session_does_not_keep_the_thread_awake() {
         let finish = Arc::new(Finish::default());
-        let mut line = Line {
+        let mut line = QueueEvents {
             finish: Some((Arc::clone(&finish), 0)),
-            ..Line::default()
+            ..QueueEvents::default()
         };
         line.finish(0, false);
         assert!(!line.is_over());

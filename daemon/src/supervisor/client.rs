@@ -24,7 +24,7 @@ use rustix::net::{SendFlags, Shutdown};
 use rustix::time::Timespec;
 use tokio::io::unix::AsyncFd;
 
-use crate::handover::{Line, WorkerFile};
+use crate::handover::{SessionLine, WorkerFile};
 use crate::sys;
 
 /// Time for the client to read why its session has ended.
@@ -72,7 +72,7 @@ impl Client {
     /// [`ShowError`] if the end of the connection cannot be observed.
     pub(super) fn replace(
         &mut self,
-        line: Line,
+        line: SessionLine,
         socket: Option<WorkerFile>,
     ) -> Result<(), ShowError> {
         if !self.shown(line).has_come {
@@ -90,16 +90,16 @@ impl Client {
     }
 
     /// Watches a connection no longer. Its descriptor stays open in the worker, so closing it here is not enough.
-    fn forget(&mut self, line: Line) {
+    fn forget(&mut self, line: SessionLine) {
         if let Some(socket) = self.shown(line).socket.take() {
             let _ = epoll::delete(self.ends.get_ref(), &socket);
         }
     }
 
-    fn shown(&mut self, line: Line) -> &mut Shown {
+    fn shown(&mut self, line: SessionLine) -> &mut Shown {
         match line {
-            Line::Commands => &mut self.commands,
-            Line::Heartbeat => &mut self.heartbeat,
+            SessionLine::Commands => &mut self.commands,
+            SessionLine::Heartbeat => &mut self.heartbeat,
         }
     }
 
@@ -121,7 +121,7 @@ impl Client {
             let (ended, _) = epoll::wait(self.ends.get_ref(), &mut events, Some(&at_once))?;
             let ended: Vec<u64> = ended.iter().map(|event| event.data.u64()).collect();
             ready.clear_ready();
-            for line in [Line::Commands, Line::Heartbeat] {
+            for line in [SessionLine::Commands, SessionLine::Heartbeat] {
                 if ended.contains(&(line as u64)) {
                     self.forget(line);
                     self.shown(line).has_ended = true;
@@ -137,10 +137,14 @@ impl Client {
     ///
     /// # Errors
     /// [`ShowError`] if the end of the connection cannot be observed.
-    pub(super) fn show(&mut self, line: Line, socket: Option<WorkerFile>) -> Result<(), ShowError> {
+    pub(super) fn show(
+        &mut self,
+        line: SessionLine,
+        socket: Option<WorkerFile>,
+    ) -> Result<(), ShowError> {
         let shown = match line {
-            Line::Commands => &mut self.commands,
-            Line::Heartbeat => &mut self.heartbeat,
+            SessionLine::Commands => &mut self.commands,
+            SessionLine::Heartbeat => &mut self.heartbeat,
         };
         if std::mem::replace(&mut shown.has_come, true) {
             return Ok(());
@@ -225,14 +229,20 @@ mod tests {
     async fn the_end_of_a_connection_is_heard_and_what_is_said_on_it_is_not() {
         let mut client = Client::new().unwrap();
         let (mut commands, shown) = pair();
-        client.show(Line::Commands, Some(shown.into())).unwrap();
+        client
+            .show(SessionLine::Commands, Some(shown.into()))
+            .unwrap();
         let (heartbeat, shown) = pair();
-        client.show(Line::Heartbeat, Some(shown.into())).unwrap();
+        client
+            .show(SessionLine::Heartbeat, Some(shown.into()))
+            .unwrap();
         commands.write_all(&[7; 4096]).unwrap();
         assert!(!is_gone(&client).await);
         // A second heartbeat connection does not replace the first one.
         let (_other, shown) = pair();
-        client.show(Line::Heartbeat, Some(shown.into())).unwrap();
+        client
+            .show(SessionLine::Heartbeat, Some(shown.into()))
+            .unwrap();
         drop(heartbeat);
         client.gone().await.unwrap();
         client.gone().await.unwrap();
@@ -243,11 +253,17 @@ mod tests {
         let mut client = Client::new().unwrap();
         let (first, shown) = pair();
         let kept = shown.try_clone().unwrap();
-        client.replace(Line::Commands, Some(shown.into())).unwrap();
+        client
+            .replace(SessionLine::Commands, Some(shown.into()))
+            .unwrap();
         let (heartbeat, shown) = pair();
-        client.replace(Line::Heartbeat, Some(shown.into())).unwrap();
+        client
+            .replace(SessionLine::Heartbeat, Some(shown.into()))
+            .unwrap();
         let (second, shown) = pair();
-        client.replace(Line::Commands, Some(shown.into())).unwrap();
+        client
+            .replace(SessionLine::Commands, Some(shown.into()))
+            .unwrap();
         drop(first);
         let left = tokio::time::timeout(Duration::from_millis(50), client.has_left(true));
         assert!(left.await.is_err() && client.is_whole());
@@ -256,12 +272,14 @@ mod tests {
         client.has_left(true).await.unwrap();
         assert!(!client.is_whole());
         let (_heartbeat, shown) = pair();
-        client.replace(Line::Heartbeat, Some(shown.into())).unwrap();
+        client
+            .replace(SessionLine::Heartbeat, Some(shown.into()))
+            .unwrap();
         assert!(client.is_whole());
         // A lost descriptor cannot be watched, so the connection does not count.
         drop(second);
         client.has_left(true).await.unwrap();
-        assert!(client.replace(Line::Commands, None).is_err());
+        assert!(client.replace(SessionLine::Commands, None).is_err());
         assert!(!client.is_whole());
     }
 
@@ -270,9 +288,13 @@ mod tests {
         let mut client = Client::new().unwrap();
         let (mut commands, shown) = pair();
         let mut worker = TcpStream::from(shown.try_clone().unwrap());
-        client.show(Line::Commands, Some(shown.into())).unwrap();
+        client
+            .show(SessionLine::Commands, Some(shown.into()))
+            .unwrap();
         let (mut heartbeat, shown) = pair();
-        client.show(Line::Heartbeat, Some(shown.into())).unwrap();
+        client
+            .show(SessionLine::Heartbeat, Some(shown.into()))
+            .unwrap();
         worker.write_all(b"half of a frame").unwrap();
         drop(worker);
         client.tell("the reason", None).await;
@@ -289,7 +311,9 @@ mod tests {
         let mut client = Client::new().unwrap();
         let (mut heartbeat, shown) = pair();
         let mut worker = TcpStream::from(shown.try_clone().unwrap());
-        client.show(Line::Heartbeat, Some(shown.into())).unwrap();
+        client
+            .show(SessionLine::Heartbeat, Some(shown.into()))
+            .unwrap();
         worker.write_all(b"a record").unwrap();
         drop(worker);
         client.tell("the reason", Some(&secret)).await;
@@ -307,14 +331,16 @@ mod tests {
         assert!(!client.has_come());
         // Epoll cannot watch a regular file.
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        let shown = client.show(Line::Commands, Some(OwnedFd::from(file).into()));
+        let shown = client.show(SessionLine::Commands, Some(OwnedFd::from(file).into()));
         assert!(matches!(shown, Err(ShowError::System(_))), "{shown:?}");
         assert!(client.has_come());
-        let shown = client.show(Line::Heartbeat, None);
+        let shown = client.show(SessionLine::Heartbeat, None);
         assert!(matches!(shown, Err(ShowError::Lost)), "{shown:?}");
         // A second command connection does not replace the first one.
         let (commands, shown) = pair();
-        client.show(Line::Commands, Some(shown.into())).unwrap();
+        client
+            .show(SessionLine::Commands, Some(shown.into()))
+            .unwrap();
         drop(commands);
         assert!(!is_gone(&client).await);
     }

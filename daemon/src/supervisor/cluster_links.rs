@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_links::{Entry, LinkMemory, Table};
+use causeway_links::{LinkEntry, LinkMemory, LinkTable};
 use causeway_proto::control::Link;
 use parking_lot::Mutex;
 
@@ -36,17 +36,17 @@ type FarEnd = (String, IpAddr);
 /// The figures, numbered in the order of their arrival. Pure.
 #[derive(Debug, Default)]
 struct Known {
-    table: Table,
+    table: LinkTable,
     numbers: HashMap<FarEnd, u64>,
     last: u64,
 }
 
-fn far_end(of: &Entry) -> FarEnd {
+fn far_end(of: &LinkEntry) -> FarEnd {
     (of.peer.clone(), of.to.ip())
 }
 
 impl Known {
-    fn of(table: Table) -> Known {
+    fn of(table: LinkTable) -> Known {
         let entries = table.entries().iter();
         let mut ends: Vec<_> = entries.map(|of| (of.when, far_end(of))).collect();
         ends.sort();
@@ -59,7 +59,7 @@ impl Known {
         }
     }
 
-    fn note(&mut self, entry: Entry) {
+    fn note(&mut self, entry: LinkEntry) {
         let end = far_end(&entry);
         if !self.table.note(entry) {
             return;
@@ -73,7 +73,7 @@ impl Known {
     }
 
     /// The oldest figures with numbers above this one, and the number up to which they go.
-    fn after(&self, number: u64) -> (Vec<&Entry>, u64) {
+    fn after(&self, number: u64) -> (Vec<&LinkEntry>, u64) {
         if number >= self.last {
             return (Vec::new(), self.last);
         }
@@ -97,7 +97,7 @@ impl ClusterLinks {
     }
 
     /// Keeps a figure of every user. Waits for the disk.
-    pub(super) fn keep(&self, entry: Entry) {
+    pub(super) fn keep(&self, entry: LinkEntry) {
         self.0.load();
         if let Some(known) = self.0.known.lock().as_mut() {
             known.note(entry.clone());
@@ -120,7 +120,7 @@ impl ClusterLinks {
             return (Vec::new(), after);
         };
         let (news, up_to) = known.after(after);
-        (news.into_iter().map(Entry::to_wire).collect(), up_to)
+        (news.into_iter().map(LinkEntry::to_wire).collect(), up_to)
     }
 }
 
@@ -139,7 +139,7 @@ impl Shared {
         };
         let table = memory.table().unwrap_or_else(|error| {
             tracing::warn!(%error, "the kept figures of links cannot be used");
-            Table::default()
+            LinkTable::default()
         });
         Known::of(table)
     }
@@ -149,20 +149,20 @@ impl Shared {
 mod tests {
     use super::*;
 
-    fn entry(peer: u128, when: u64) -> Entry {
+    fn entry(peer: u128, when: u64) -> LinkEntry {
         entry_at([10, 0, 0, 2], peer, when)
     }
 
-    fn entry_at(address: [u8; 4], peer: u128, when: u64) -> Entry {
+    fn entry_at(address: [u8; 4], peer: u128, when: u64) -> LinkEntry {
         let (from, to) = ([10, 0, 0, 1].into(), (address, 7079).into());
-        Entry {
+        LinkEntry {
             outward: 3,
             when,
-            ..Entry::unmeasured(format!("{peer:032x}"), from, to)
+            ..LinkEntry::unmeasured(format!("{peer:032x}"), from, to)
         }
     }
 
-    fn numbers(of: &[&Entry]) -> Vec<u64> {
+    fn numbers(of: &[&LinkEntry]) -> Vec<u64> {
         of.iter().map(|of| of.when).collect()
     }
 

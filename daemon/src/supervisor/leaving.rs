@@ -32,7 +32,7 @@ pub(super) struct Leaving {
 
 /// The next action for the caller.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum LeavingAction {
     Wait,
     Kill,
     /// Report that the process was killed and still exists.
@@ -93,17 +93,17 @@ impl Leaving {
     }
 
     /// Returns the action that is due at `now`.
-    pub(super) fn step(&mut self, now: Instant) -> Step {
+    pub(super) fn step(&mut self, now: Instant) -> LeavingAction {
         match self.next() {
             Some(at) if at <= now => {}
-            _ => return Step::Wait,
+            _ => return LeavingAction::Wait,
         }
         if self.dead_by.is_some() {
             self.is_stuck = true;
-            return Step::TellStuck;
+            return LeavingAction::TellStuck;
         }
         self.was_killed(now);
-        Step::Kill
+        LeavingAction::Kill
     }
 }
 
@@ -115,27 +115,30 @@ mod tests {
     fn who_does_not_leave_is_killed_and_who_does_not_die_is_told_of() {
         let begun = Instant::now();
         let mut leaving = Leaving::default();
-        assert_eq!((leaving.next(), leaving.step(begun)), (None, Step::Wait));
+        assert_eq!(
+            (leaving.next(), leaving.step(begun)),
+            (None, LeavingAction::Wait)
+        );
         leaving.is_due_by(begun + 10 * LEAVE_WITHIN);
         leaving.is_due(begun);
         // A later deadline changes nothing.
         leaving.is_due(begun + LEAVE_WITHIN);
-        assert_eq!(leaving.step(begun), Step::Wait);
+        assert_eq!(leaving.step(begun), LeavingAction::Wait);
         let late = begun + LEAVE_WITHIN;
         assert_eq!(
             (leaving.next(), leaving.step(late)),
-            (Some(late), Step::Kill)
+            (Some(late), LeavingAction::Kill)
         );
-        assert_eq!(leaving.step(late), Step::Wait);
+        assert_eq!(leaving.step(late), LeavingAction::Wait);
         leaving.is_due(late);
         let stuck = late + DIE_WITHIN;
         assert_eq!(
             (leaving.next(), leaving.step(stuck)),
-            (Some(stuck), Step::TellStuck)
+            (Some(stuck), LeavingAction::TellStuck)
         );
         assert_eq!(
             (leaving.next(), leaving.step(stuck + 2 * DIE_WITHIN)),
-            (None, Step::Wait)
+            (None, LeavingAction::Wait)
         );
     }
 
@@ -151,13 +154,13 @@ mod tests {
             leaving.is_due(now);
             leaving.may_take(BUILD_WITHIN / 2);
             leaving.is_due(now);
-            assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
+            assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), LeavingAction::Wait);
             leaving.may_take(BUILD_WITHIN);
-            assert_eq!(leaving.step(now + BUILD_WITHIN / 2), Step::Wait);
+            assert_eq!(leaving.step(now + BUILD_WITHIN / 2), LeavingAction::Wait);
             // A process that asks again and again is killed at the same time.
             leaving.may_take(BUILD_WITHIN);
             leaving.is_due(now + BUILD_WITHIN / 2);
-            assert_eq!(leaving.step(now + BUILD_WITHIN), Step::Kill);
+            assert_eq!(leaving.step(now + BUILD_WITHIN), LeavingAction::Kill);
         }
     }
 
@@ -170,11 +173,11 @@ mod tests {
         leaving.is_due(now);
         for seconds in 1..100 {
             let later = now + Duration::from_secs(seconds);
-            assert_eq!(leaving.step(later), Step::Wait);
+            assert_eq!(leaving.step(later), LeavingAction::Wait);
             leaving.waits(later);
         }
         let last = now + Duration::from_secs(99);
-        assert_eq!(leaving.step(last + LEAVE_WITHIN), Step::Kill);
+        assert_eq!(leaving.step(last + LEAVE_WITHIN), LeavingAction::Kill);
         leaving.waits(last + LEAVE_WITHIN);
         assert_eq!(leaving.next(), Some(last + LEAVE_WITHIN + DIE_WITHIN));
     }
@@ -185,7 +188,7 @@ mod tests {
         let mut leaving = Leaving::default();
         leaving.is_due_by(now + 2 * LEAVE_WITHIN);
         leaving.may_take(BUILD_WITHIN);
-        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Kill);
+        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), LeavingAction::Kill);
     }
 
     #[test]
@@ -197,10 +200,10 @@ mod tests {
         // A report of its host does not make it shorter, and a second break does not make it longer.
         leaving.waits(now);
         leaving.is_due(now + 2 * keep);
-        assert_eq!(leaving.step(now + keep), Step::Wait);
+        assert_eq!(leaving.step(now + keep), LeavingAction::Wait);
         // The worker says that the session ends.
         leaving.is_due(now + Duration::from_secs(1));
-        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Kill);
+        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), LeavingAction::Kill);
     }
 
     #[test]
@@ -209,9 +212,9 @@ mod tests {
         let mut leaving = Leaving::default();
         leaving.is_due(now);
         leaving.may_stay();
-        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), Step::Wait);
+        assert_eq!(leaving.step(now + 2 * LEAVE_WITHIN), LeavingAction::Wait);
         leaving.was_killed(now);
         leaving.may_stay();
-        assert_eq!(leaving.step(now + DIE_WITHIN), Step::TellStuck);
+        assert_eq!(leaving.step(now + DIE_WITHIN), LeavingAction::TellStuck);
     }
 }

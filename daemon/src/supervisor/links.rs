@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_links::{
-    Admission, Asker, Entry, LinkMemory, Refused, SessionLoad, Table, Terms, Used, WrongDigest,
-    certificate, put_slow_last,
+    Admission, Asker, LinkEntry, LinkMemory, LinkTable, Refused, SessionLoad, Terms, Used,
+    WrongDigest, certificate, put_slow_last,
 };
 use causeway_proto::control::{Link, LinkEnd, LinkSpeed, MeasureLinkReply};
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -52,7 +52,7 @@ struct Inner {
     /// The figures for all, if the node belongs to a device manager.
     cluster: ClusterLinks,
     /// What has been read of it, so that callers who ask often cost no memory. `None`: nothing yet.
-    kept: Mutex<Option<Table>>,
+    kept: Mutex<Option<LinkTable>>,
     state: Mutex<LinksState>,
 }
 
@@ -323,16 +323,16 @@ impl Links {
         let table = kept.get_or_insert_with(|| {
             memory.table().unwrap_or_else(|error| {
                 tracing::warn!(%error, "the kept figures of links cannot be used");
-                Table::default()
+                LinkTable::default()
             })
         });
         let own = table.entries().iter().filter(|of| of.user == user);
-        own.map(Entry::to_wire).collect()
+        own.map(LinkEntry::to_wire).collect()
     }
 
-    async fn keep_for_all(&self, entry: Entry) {
+    async fn keep_for_all(&self, entry: LinkEntry) {
         let cluster = self.0.cluster.clone();
-        let entry = Entry {
+        let entry = LinkEntry {
             user: String::new(),
             ..entry
         };
@@ -341,7 +341,7 @@ impl Links {
         }
     }
 
-    async fn keep(&self, entry: Entry) {
+    async fn keep(&self, entry: LinkEntry) {
         let links = self.clone();
         let keep = move || {
             let Some(memory) = &links.0.memory else {
@@ -420,12 +420,12 @@ impl Drop for RunningMeasurement {
 }
 
 /// What is kept of a measurement. `None` if the process says nonsense.
-fn entry(wanted: &Wanted, end: &LinkEnd, outcome: &LinkOutcome, tls: bool) -> Option<Entry> {
+fn entry(wanted: &Wanted, end: &LinkEnd, outcome: &LinkOutcome, tls: bool) -> Option<LinkEntry> {
     let from: IpAddr = outcome.from.parse().ok()?;
     let to: SocketAddr = outcome.to.parse().ok()?;
     let name = end.node_name.chars().filter(|of| !of.is_control());
     let peer = end.node_uuid.iter().map(|byte| format!("{byte:02x}"));
-    Some(Entry {
+    Some(LinkEntry {
         name: name.take(60).collect(),
         user: wanted.user.0.clone().unwrap_or_default(),
         least_ns: outcome.least_ns,
@@ -436,6 +436,6 @@ fn entry(wanted: &Wanted, end: &LinkEnd, outcome: &LinkOutcome, tls: bool) -> Op
         stream_ms: milliseconds(wanted.terms.each()),
         tls,
         when: causeway_links::seconds_now(),
-        ..Entry::unmeasured(peer.collect(), from, to)
+        ..LinkEntry::unmeasured(peer.collect(), from, to)
     })
 }

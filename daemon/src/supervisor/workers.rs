@@ -43,7 +43,7 @@ use super::process::{self, Processes};
 use super::usage::Usage;
 use super::warm::Warming;
 use super::worker::Worker;
-use crate::accounting::{Entry, Figures, Ledger};
+use crate::accounting::{Figures, Ledger, LedgerEntry};
 use crate::build_cache;
 use crate::config::{Heartbeat, SessionSettings};
 use crate::handover::{Assignment, AwayTimes, Leased, Owner, ToWorker};
@@ -139,7 +139,7 @@ struct Served {
     /// The place in a lease, on a managed node.
     place: Option<LeasePlace>,
     /// The slot in which the worker counts.
-    entry: Entry,
+    entry: LedgerEntry,
     owner: Owner,
     /// The client's process, as its library describes it.
     client: ClientProcess,
@@ -328,7 +328,7 @@ pub(super) struct Opening {
 /// What an admitted session has taken, and what its worker gets.
 struct Admitted {
     assignment: Assignment,
-    entry: Entry,
+    entry: LedgerEntry,
     holding: Holding,
     message: ToWorker,
 }
@@ -453,7 +453,7 @@ impl Workers {
     }
 
     /// Calls `each` with every session whose lease has a part of a device's time, and the slot in which its worker counts.
-    pub(super) fn each_timed(&self, mut each: impl FnMut(&LeasePlace, &Entry)) {
+    pub(super) fn each_timed(&self, mut each: impl FnMut(&LeasePlace, &LedgerEntry)) {
         let state = self.0.state.lock();
         for served in state.sessions.values() {
             if let Some(place) = &served.place

@@ -13,7 +13,7 @@ use causeway_proto::command::EventBatch;
 use causeway_proto::id::SessionId;
 use causeway_security::Line;
 
-use crate::accounting::Slot;
+use crate::accounting::LedgerSlot;
 use crate::build_cache::Client;
 pub use crate::config::SessionLimits;
 use crate::handover::{Leased, Restores};
@@ -49,7 +49,7 @@ pub struct SessionStart {
     /// The devices that the session may use; `None` means all.
     pub leased: Option<Vec<Leased>>,
     /// The shared-memory slot in which the session counts its usage.
-    pub account: Slot,
+    pub account: LedgerSlot,
     /// The client of the daemon's build cache, if the session may use the cache.
     pub builds: Option<Arc<Client>>,
     /// For how long the session waits for broken connections. 0: it does not outlive them.

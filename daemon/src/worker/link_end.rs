@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use causeway_links::{Dialled, End, Ends, dial_any, follow, lanes, lead};
+use causeway_links::{Dialled, Ends, FarNode, dial_any, follow, lanes, lead};
 use causeway_proto::preamble::{Introduction, PREAMBLE, Preamble, Purpose, Verdict};
 use causeway_security::{Line, ServerTls, SessionCertificate};
 use causeway_serving::logging::Logging;
@@ -69,7 +69,7 @@ fn run(channel: OwnedFd) -> Result<(), NotBegun> {
             fingerprint,
             addresses,
         } => {
-            let end = End {
+            let end = FarNode {
                 id: order.id,
                 secret: order.secret.clone(),
                 fingerprint,
@@ -86,7 +86,7 @@ fn run(channel: OwnedFd) -> Result<(), NotBegun> {
     }
 }
 
-fn measure(order: &LinkOrder, end: &End, deadline: Instant) -> LinkOutcome {
+fn measure(order: &LinkOrder, end: &FarNode, deadline: Instant) -> LinkOutcome {
     let fault = |fault: String, has_streamed| LinkOutcome {
         // The other end, or a stranger, has a part in the text.
         fault: fault.chars().take(500).collect(),

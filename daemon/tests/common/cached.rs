@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use causeway_daemon::build_cache::{Entry, Key};
+use causeway_daemon::build_cache::{CachedBuild, Key};
 use causeway_proto::command::{answer::Body, *};
 
 use super::{Daemon, LIMIT, Session};
@@ -62,7 +62,7 @@ impl Place {
     }
 
     /// Changes the only entry, which stays valid and of the same build.
-    pub fn alter_the_entry(&self, alter: impl FnOnce(&mut Entry)) {
+    pub fn alter_the_entry(&self, alter: impl FnOnce(&mut CachedBuild)) {
         let path = &self.entries()[0];
         let (key, mut entry) = entry_in(path);
         alter(&mut entry);
@@ -188,9 +188,9 @@ pub fn end(session: Session) {
 pub const ON: &str = "1000000";
 
 /// Returns the key and the entry in a file of the cache.
-pub fn entry_in(path: &Path) -> (Key, Entry) {
+pub fn entry_in(path: &Path) -> (Key, CachedBuild) {
     let name = path.file_name().unwrap().to_str().unwrap();
     let key = Key::parse(name.split_once('-').unwrap().1).unwrap();
-    let entry = Entry::decode(&std::fs::read(path).unwrap(), &key).unwrap();
+    let entry = CachedBuild::decode(&std::fs::read(path).unwrap(), &key).unwrap();
     (key, entry)
 }

@@ -3,7 +3,7 @@
 use std::net::ToSocketAddrs;
 use std::time::Instant;
 
-use causeway_links::{End, NotDialled, certificate, dial_with};
+use causeway_links::{FarNode, NotDialled, certificate, dial_with};
 use causeway_proto::command::{command::Kind, enqueue::Operation, *};
 use causeway_proto::control::session_part::Part;
 use causeway_proto::control::{ContentsWay, SessionPart, Taking};
@@ -225,8 +225,8 @@ fn a_large_session_whose_transfer_breaks_goes_on_here() {
 }
 
 /// The id and secret of a transfer.
-fn end_of(way: &ContentsWay) -> End {
-    End {
+fn end_of(way: &ContentsWay) -> FarNode {
+    FarNode {
         id: SessionId(way.id[..].try_into().unwrap()),
         secret: SessionSecret(way.secret[..].try_into().unwrap()),
         fingerprint: certificate(&way.certificate_sha256).unwrap(),
@@ -235,7 +235,7 @@ fn end_of(way: &ContentsWay) -> End {
 }
 
 /// Connects for the first further file of the first session.
-fn connect(daemon: &Daemon, end: &End) -> Result<(), NotDialled> {
+fn connect(daemon: &Daemon, end: &FarNode) -> Result<(), NotDialled> {
     let preamble = Preamble {
         purpose: Purpose::Contents,
         lane: 1,
@@ -280,13 +280,13 @@ fn see_refused(refused: Result<(), NotDialled>, verdict: Verdict) {
     assert!(is_it, "{refused:?}");
 }
 
-fn see_strangers_refused(daemon: &Daemon, end: &End) {
-    let stranger = End {
+fn see_strangers_refused(daemon: &Daemon, end: &FarNode) {
+    let stranger = FarNode {
         id: SessionId([7; 16]),
         ..end.clone()
     };
     see_refused(connect(daemon, &stranger), Verdict::UnknownSession);
-    let guesses = End {
+    let guesses = FarNode {
         secret: SessionSecret([7; 32]),
         ..end.clone()
     };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_links::Entry;
+use causeway_links::LinkEntry;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -42,7 +42,7 @@ pub(crate) struct ReportedLink {
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
     /// Without names.
-    pub(crate) of: Entry,
+    pub(crate) of: LinkEntry,
 }
 
 /// A node. Its devices are beside it, because they have rows of their own.
@@ -406,7 +406,7 @@ mod tests {
         ReportedLink {
             from: NodeId([from; 16]),
             to: NodeId([to; 16]),
-            of: Entry::from_wire(&link).unwrap(),
+            of: LinkEntry::from_wire(&link).unwrap(),
         }
     }
 

@@ -33,13 +33,13 @@ pub struct Etcd {
 
 struct Shared {
     access: Access,
-    clients: Mutex<Vec<Slot>>,
+    clients: Mutex<Vec<MemberClient>>,
     /// The member to ask next.
     at: AtomicUsize,
 }
 
 /// The client of one member.
-enum Slot {
+enum MemberClient {
     Empty,
     /// A task makes the client, and logs in.
     Making(watch::Receiver<Made>),
@@ -60,7 +60,11 @@ impl Etcd {
     /// Connects to nobody yet.
     #[must_use]
     pub fn new(access: Access) -> Etcd {
-        let clients = access.endpoints.iter().map(|_| Slot::Empty).collect();
+        let clients = access
+            .endpoints
+            .iter()
+            .map(|_| MemberClient::Empty)
+            .collect();
         Etcd {
             shared: Arc::new(Shared {
                 access,
@@ -148,8 +152,8 @@ impl Etcd {
             // The next one reads certificates and password again, and asks for a new token.
             let slot = &mut self.shared.clients.lock()[at];
             // Another call may have done so already.
-            if matches!(slot, Slot::Ready(of) if Some(of.number) == used) {
-                *slot = Slot::Empty;
+            if matches!(slot, MemberClient::Ready(of) if Some(of.number) == used) {
+                *slot = MemberClient::Empty;
             }
         }
         asked
@@ -165,12 +169,12 @@ impl Etcd {
 
     async fn numbered(&self, at: usize) -> Result<Numbered, Fault> {
         let mut made = match &mut self.shared.clients.lock()[at] {
-            Slot::Ready(client) => return Ok(Numbered::clone(client)),
+            MemberClient::Ready(client) => return Ok(Numbered::clone(client)),
             // Without a sender, the task has ended with its runtime.
-            Slot::Making(made) if made.has_changed().is_ok() => made.clone(),
+            MemberClient::Making(made) if made.has_changed().is_ok() => made.clone(),
             slot => {
                 let (tell, made) = watch::channel(None);
-                *slot = Slot::Making(made.clone());
+                *slot = MemberClient::Making(made.clone());
                 tokio::spawn(self.clone().make(at, tell));
                 made
             }
@@ -196,9 +200,9 @@ impl Etcd {
         };
         let made = made.map(numbered).map_err(Arc::new);
         self.shared.clients.lock()[at] = match &made {
-            Ok(client) => Slot::Ready(Box::new(client.clone())),
+            Ok(client) => MemberClient::Ready(Box::new(client.clone())),
             // The next call tries again.
-            Err(_) => Slot::Empty,
+            Err(_) => MemberClient::Empty,
         };
         // Nobody may wait any more.
         let _ = tell.send(Some(made));

@@ -1,6 +1,6 @@
 //! Actions: the complete output of the lease manager.
 //!
-//! Invariant: a [`Step`]'s changes are durable before any of its actions is carried out. Actions for one
+//! Invariant: a [`Transition`]'s changes are durable before any of its actions is carried out. Actions for one
 //! node or one lease are carried out in order.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::time::{Span, Time};
 
 /// The result of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Step {
+pub struct Transition {
     /// Changes to store first, all or nothing.
     pub changes: Vec<Change>,
     /// Actions to carry out after that, in order.

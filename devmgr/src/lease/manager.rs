@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::action::{Action, EndReason, Outcome, Step};
+use super::action::{Action, EndReason, Outcome, Transition};
 use super::alarm::{Alarm, Alarms};
 use super::change::Change;
 use super::event::{Event, NewRequest};
@@ -85,7 +85,7 @@ pub struct Manager {
     pub(super) again: Vec<Arc<NewRequest>>,
     /// The cluster's units and memory for which the fair order was computed.
     pub(super) totals: (u64, u64),
-    pub(super) step: Step,
+    pub(super) step: Transition,
 }
 
 /// The leases that ended last, so that their holders can be told why. The manager bases no decision on
@@ -135,7 +135,7 @@ pub(super) enum Standing {
 impl Manager {
     /// Handles one event that arrived at `now`, and returns the changes to store and the actions to carry
     /// out then.
-    pub fn handle(&mut self, now: Time, event: Event) -> Step {
+    pub fn handle(&mut self, now: Time, event: Event) -> Transition {
         self.advance(now);
         // Alarms come first, so that the event meets a state in which nothing is overdue.
         while let Some(alarm) = self.alarms.take_due(self.now) {

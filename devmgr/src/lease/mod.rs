@@ -1,6 +1,6 @@
 //! Leases: which lease holds which units until when. A pure state machine.
 //!
-//! The service passes [`Event`]s with the time of their arrival. It carries out the [`Step`] that each
+//! The service passes [`Event`]s with the time of their arrival. It carries out the [`Transition`] that each
 //! event returns: first the [`Change`]s, durably, then the [`Action`]s.
 //!
 //! Open first: `manager` (the state and the dispatch of events) and `holding` (the phases of a grant).
@@ -35,7 +35,8 @@ mod view;
 mod waits;
 
 pub use action::{
-    Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Step, UnitsMoved,
+    Action, EndReason, Grant, Granted, GrantedUnit, Outcome, Refusal, Refused, Transition,
+    UnitsMoved,
 };
 pub use change::{Change, Rows};
 pub use event::{Event, GrantReport, Joined, MoveResult, NewRequest, ServedGrant};

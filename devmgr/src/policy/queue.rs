@@ -16,7 +16,7 @@ pub type QueuePlace = u64;
 /// Waiting requests, each with an entry `E` of the queue's owner.
 #[derive(Clone, Debug, Hash)]
 pub struct Queue<E> {
-    entries: BTreeMap<QueuePlace, Slot<E>>,
+    entries: BTreeMap<QueuePlace, Queued<E>>,
     present: BTreeMap<UserName, BTreeSet<QueuePlace>>,
     counts: BTreeMap<UserName, usize>,
     order: BTreeSet<(Share, QueuePlace, UserName)>,
@@ -25,7 +25,7 @@ pub struct Queue<E> {
 }
 
 #[derive(Clone, Debug, Hash)]
-struct Slot<E> {
+struct Queued<E> {
     user: UserName,
     entry: E,
 }
@@ -55,7 +55,7 @@ impl<E> Queue<E> {
         // Places from the store come without `new_place`.
         self.next = self.next.max(place.saturating_add(1));
         *self.counts.entry(user.clone()).or_default() += 1;
-        self.entries.insert(place, Slot { user, entry });
+        self.entries.insert(place, Queued { user, entry });
     }
 
     /// Removes a request.

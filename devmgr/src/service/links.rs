@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use causeway_links::Entry;
+use causeway_links::LinkEntry;
 use causeway_proto::control::Link;
 use causeway_proto::manager as pb;
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ pub(super) struct ReportedLinks(Arc<Mutex<Reported>>);
 #[derive(Default)]
 struct Reported {
     /// By the node that has measured and the other one. The names of entries are empty.
-    of: BTreeMap<NodeId, BTreeMap<NodeId, Entry>>,
+    of: BTreeMap<NodeId, BTreeMap<NodeId, LinkEntry>>,
     count: usize,
     /// Changes with each figure.
     version: u64,
@@ -56,13 +56,13 @@ struct Slowest {
 
 impl ReportedLinks {
     /// Notes figures of a node's links to nodes that the manager knows.
-    pub(super) fn note(&self, node: NodeId, figures: Vec<(NodeId, Entry)>, now: Wall) {
+    pub(super) fn note(&self, node: NodeId, figures: Vec<(NodeId, LinkEntry)>, now: Wall) {
         let now = now.0 / 1000;
         let mut reported = self.0.lock();
         for (peer, entry) in figures {
             // A node whose clock is ahead must not hide the other end's figures for long.
             let when = entry.when.min(now);
-            reported.note(node, peer, Entry { when, ..entry });
+            reported.note(node, peer, LinkEntry { when, ..entry });
         }
     }
 
@@ -140,14 +140,14 @@ pub(super) struct UncheckedLinks(Arc<Mutex<Unchecked>>);
 
 #[derive(Default)]
 struct Unchecked {
-    figures: BTreeMap<NodeId, Entry>,
+    figures: BTreeMap<NodeId, LinkEntry>,
     /// Whether a task has them checked.
     has_task: bool,
 }
 
 impl UncheckedLinks {
     /// Adds figures. Returns whether they need a task that has them checked.
-    pub(super) fn add(&self, figures: Vec<(NodeId, Entry)>) -> bool {
+    pub(super) fn add(&self, figures: Vec<(NodeId, LinkEntry)>) -> bool {
         let mut unchecked = self.0.lock();
         for (peer, entry) in figures {
             let count = unchecked.figures.len();
@@ -170,7 +170,7 @@ impl UncheckedLinks {
     }
 
     /// Takes the figures for a check. `None`: there are none, and the task ends.
-    pub(super) fn take(&self) -> Option<Vec<(NodeId, Entry)>> {
+    pub(super) fn take(&self) -> Option<Vec<(NodeId, LinkEntry)>> {
         let mut unchecked = self.0.lock();
         let figures = std::mem::take(&mut unchecked.figures);
         unchecked.has_task = !figures.is_empty();
@@ -183,8 +183,8 @@ impl UncheckedLinks {
 pub(super) fn checked(
     book: &Book,
     (connection, node): (ConnectionId, NodeId),
-    mut figures: Vec<(NodeId, Entry)>,
-) -> Vec<(NodeId, Entry)> {
+    mut figures: Vec<(NodeId, LinkEntry)>,
+) -> Vec<(NodeId, LinkEntry)> {
     let current = book.connected.get(&node);
     if current.is_none_or(|current| current.connection != connection) {
         return Vec::new();
@@ -194,7 +194,7 @@ pub(super) fn checked(
 }
 
 impl Reported {
-    fn note(&mut self, node: NodeId, peer: NodeId, entry: Entry) {
+    fn note(&mut self, node: NodeId, peer: NodeId, entry: LinkEntry) {
         let known = self.of.get_mut(&node).and_then(|of| of.get_mut(&peer));
         match known {
             // A report that was overtaken.
@@ -243,7 +243,7 @@ impl Reported {
     fn figures(&self) -> Vec<Figure> {
         let all = (self.of.iter())
             .flat_map(|(from, links)| links.iter().map(move |(to, of)| (from, to, of)));
-        let figure = |(from, to, of): (&NodeId, &NodeId, &Entry)| Figure {
+        let figure = |(from, to, of): (&NodeId, &NodeId, &LinkEntry)| Figure {
             from: *from,
             to: *to,
             when: of.when,
@@ -279,13 +279,13 @@ fn slowest(figures: Vec<Figure>, most: usize) -> Vec<(NodeId, NodeId)> {
 }
 
 /// The figures of a report of a node, with the other ends. Nonsense is skipped.
-pub(super) fn figures(node: NodeId, links: &[Link]) -> Vec<(NodeId, Entry)> {
+pub(super) fn figures(node: NodeId, links: &[Link]) -> Vec<(NodeId, LinkEntry)> {
     let figure = |link: &Link| {
         let peer = NodeId(<[u8; 16]>::try_from(&link.node_uuid[..]).ok()?);
-        let entry = Entry {
+        let entry = LinkEntry {
             peer: String::new(),
             name: String::new(),
-            ..Entry::from_wire(link)?
+            ..LinkEntry::from_wire(link)?
         };
         (peer != node).then_some((peer, entry))
     };
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn a_node_and_all_nodes_have_a_limit() {
         let mut reported = Reported::default();
-        let entry = |when| Entry::from_wire(&link(id(2), 5, when)).unwrap();
+        let entry = |when| LinkEntry::from_wire(&link(id(2), 5, when)).unwrap();
         for to in 0..5_000 {
             reported.note(id(9_999), id(to), entry(to));
         }

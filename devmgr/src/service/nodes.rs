@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_links::Entry;
+use causeway_links::LinkEntry;
 use causeway_proto::manager::nodes_server::Nodes;
 use causeway_proto::manager::{Alive, FromNode, Hello, MoveEnded, ToNode, from_node, to_node};
 use causeway_proto::metadata::Term;
@@ -249,7 +249,7 @@ impl Connection {
     }
 
     /// Keeps figures that the owner finds right. While a task waits for the owner, later figures join those that wait.
-    fn keep(&self, figures: Vec<(NodeId, Entry)>) {
+    fn keep(&self, figures: Vec<(NodeId, LinkEntry)>) {
         if !self.unchecked.add(figures) {
             return;
         }

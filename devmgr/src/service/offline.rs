@@ -148,7 +148,7 @@ struct Head {
 
 /// Another line.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct ExportLine {
     table: String,
     key: String,
     value: String,
@@ -171,7 +171,7 @@ fn export(path: &Path, rows: &[Row<'_>]) -> Result<(), CannotStart> {
     };
     let mut lines = vec![serde_json::to_string(&head)];
     lines.extend(rows.iter().map(|row| {
-        serde_json::to_string(&Line {
+        serde_json::to_string(&ExportLine {
             table: row.table.name().to_owned(),
             key: hex(&row.key),
             value: hex(row.value.as_deref().unwrap_or_default()),
@@ -235,7 +235,7 @@ fn import(path: &Path, there: &Stored) -> Result<Vec<Row<'static>>, CannotStart>
 }
 
 fn row(line: &str) -> Option<Row<'static>> {
-    let line: Line = serde_json::from_str(line).ok()?;
+    let line: ExportLine = serde_json::from_str(line).ok()?;
     let table = Table::ALL
         .into_iter()
         .find(|table| table.name() == line.table)?;

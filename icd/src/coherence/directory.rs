@@ -11,7 +11,7 @@ use super::pieces::Pieces;
 use super::place::{Place, Span};
 use super::plan::Transfer;
 use super::state::{RangeState, Validity};
-use super::superseded::{Entry, Superseded};
+use super::superseded::{Superseded, SupersededMark};
 use super::{IsDone, TransferEvents};
 
 /// Contents of a new buffer.
@@ -153,14 +153,14 @@ impl Directory {
     }
 
     /// Restores a mark whose superseding event has failed.
-    pub(super) fn put_back(&mut self, entry: &Entry) {
+    pub(super) fn put_back(&mut self, entry: &SupersededMark) {
         self.pieces.update(entry.span, |_, state| {
             state.copy_mut(entry.place).marks.put_back(entry.mark);
         });
     }
 
     /// Records that a superseded transfer failed after it had begun to write its destination.
-    pub(super) fn spoil(&mut self, landed: &Entry) {
+    pub(super) fn spoil(&mut self, landed: &SupersededMark) {
         self.pieces.update(landed.span, |_, state| {
             state.spoil(landed.place, landed.mark.order);
         });
@@ -186,7 +186,7 @@ fn entries(
     span: Span,
 ) -> impl FnMut(Mark) {
     move |mark| {
-        superseded.push(Entry {
+        superseded.push(SupersededMark {
             by,
             mark,
             buffer,

@@ -13,7 +13,7 @@ use super::place::{Place, Span};
 
 /// A superseded mark, and its location.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct SupersededMark {
     pub(super) by: EventId,
     pub(super) mark: Mark,
     pub(super) buffer: MemoryId,
@@ -25,7 +25,7 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Superseded {
     // By superseding event.
-    entries: FxHashMap<EventId, Vec<Entry>>,
+    entries: FxHashMap<EventId, Vec<SupersededMark>>,
     // The events that superseded marks of an event. Some of them may have ended since.
     superseders: FxHashMap<EventId, Vec<EventId>>,
     len: usize,
@@ -34,7 +34,7 @@ pub(super) struct Superseded {
 }
 
 impl Superseded {
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: SupersededMark) {
         let superseders = self.superseders.entry(entry.mark.event).or_default();
         // The entries of one command are pushed one after the other.
         if superseders.last() != Some(&entry.by) {
@@ -63,7 +63,7 @@ impl Superseded {
     }
 
     /// Takes the entries that this event superseded and that have not ended.
-    pub(super) fn take(&mut self, by: EventId, is_done: IsDone<'_>) -> Vec<Entry> {
+    pub(super) fn take(&mut self, by: EventId, is_done: IsDone<'_>) -> Vec<SupersededMark> {
         let mut taken = self.entries.remove(&by).unwrap_or_default();
         self.len -= taken.len();
         taken.retain(|entry| !is_done(entry.mark.event));
@@ -71,7 +71,11 @@ impl Superseded {
     }
 
     /// Takes the entries of this event's marks, as far as their superseding events have not ended.
-    pub(super) fn take_marks(&mut self, event: EventId, is_done: IsDone<'_>) -> Vec<Entry> {
+    pub(super) fn take_marks(
+        &mut self,
+        event: EventId,
+        is_done: IsDone<'_>,
+    ) -> Vec<SupersededMark> {
         let superseders = self.superseders.remove(&event).unwrap_or_default();
         let mut taken = Vec::new();
         for by in superseders {
@@ -85,7 +89,7 @@ impl Superseded {
     }
 
     /// Forgets the entries for which `gone` is true, such as those of a lost site.
-    pub(super) fn forget(&mut self, gone: impl Fn(&Entry) -> bool) {
+    pub(super) fn forget(&mut self, gone: impl Fn(&SupersededMark) -> bool) {
         self.entries.retain(|_, entries| {
             entries.retain(|entry| !gone(entry));
             !entries.is_empty()

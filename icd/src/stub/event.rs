@@ -29,7 +29,7 @@ use cl_headers::types::{CL_COMMAND_USER, CL_COMPLETE, CL_QUEUED, CL_SUBMITTED};
 use parking_lot::{Condvar, Mutex};
 
 use ending::Arrival;
-pub(super) use ending::{End, Precedents};
+pub(super) use ending::{CommandEnd, Precedents};
 pub(super) use times::Start;
 pub use traced::Note;
 pub(super) use traced::transfer_enqueued;
@@ -405,8 +405,8 @@ impl Event {
     // Makes the end visible, and returns the completions that were hidden until then; `None` if the event
     // had ended before. The finisher runs first, so that the bytes are in place when anybody can see the
     // end.
-    fn conclude(self: &Arc<Self>, end: End, settled: bool) -> Option<Vec<Arrival>> {
-        let End {
+    fn conclude(self: &Arc<Self>, end: CommandEnd, settled: bool) -> Option<Vec<Arrival>> {
+        let CommandEnd {
             status,
             times,
             contents,

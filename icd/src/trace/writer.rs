@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use causeway_trace::record::{Ended, Record};
-use causeway_trace::ring::{Missing, Ring, Sizes, Step};
+use causeway_trace::ring::{FileChange, Missing, Ring, Sizes};
 use causeway_trace::timeline::{Process, Slice, Timeline};
 use rustix::fs::{FlockOperation, flock};
 
@@ -32,7 +32,7 @@ pub(super) struct Writer {
     // Ended commands whose times are not known yet.
     kept_back: Vec<(Ended, LateTimes)>,
     drawn: Vec<Slice>,
-    steps: Vec<Step>,
+    steps: Vec<FileChange>,
 }
 
 impl Writer {
@@ -178,8 +178,8 @@ impl Writer {
     fn carry_out(&mut self) -> io::Result<()> {
         for step in self.steps.drain(..) {
             match step {
-                Step::Write { at, bytes } => self.file.write_all_at(&bytes, at)?,
-                Step::Length(length) => self.file.set_len(length)?,
+                FileChange::Write { at, bytes } => self.file.write_all_at(&bytes, at)?,
+                FileChange::Length(length) => self.file.set_len(length)?,
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use causeway_links::{Entry, seconds_now};
+use causeway_links::{LinkEntry, seconds_now};
 use causeway_proto::control::Link;
 use parking_lot::Mutex;
 
@@ -28,7 +28,7 @@ type Answer = (Instant, Arc<Vec<Link>>);
 
 /// A node that may be asked.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct AskedNode {
     /// The node's uuid.
     pub uuid: Bytes,
     /// Where the node is.
@@ -52,8 +52,8 @@ pub struct Figures {
 
 /// This machine's figures for the node of this uuid, one for each address, the newest first.
 #[must_use]
-pub fn kept(uuid: &[u8]) -> &'static [Entry] {
-    static KEPT: OnceLock<HashMap<String, Vec<Entry>>> = OnceLock::new();
+pub fn kept(uuid: &[u8]) -> &'static [LinkEntry] {
+    static KEPT: OnceLock<HashMap<String, Vec<LinkEntry>>> = OnceLock::new();
     let kept = KEPT.get_or_init(|| {
         let Some(memory) = config::link_memory() else {
             return HashMap::new();
@@ -62,7 +62,7 @@ pub fn kept(uuid: &[u8]) -> &'static [Entry] {
             tracing::warn!(%error, "the kept figures of links are not used");
             Default::default()
         });
-        let mut kept: HashMap<String, Vec<Entry>> = HashMap::new();
+        let mut kept: HashMap<String, Vec<LinkEntry>> = HashMap::new();
         let now = seconds_now();
         for of in table.entries().iter().filter(|of| !of.is_old(now)) {
             kept.entry(of.peer.clone()).or_default().push(of.clone());
@@ -78,7 +78,7 @@ pub fn kept(uuid: &[u8]) -> &'static [Entry] {
 
 /// This machine's figures for a node: of its addresses the fastest, or else the newest.
 #[must_use]
-pub fn kept_of(node: &End) -> Option<&'static Entry> {
+pub fn kept_of(node: &AskedNode) -> Option<&'static LinkEntry> {
     let kept = kept(&node.uuid);
     let addresses = node.server.addresses();
     let of_addresses = addresses.filter_map(|address| speeds::of_address(address, kept));
@@ -95,7 +95,7 @@ pub fn age_of(when: u64) -> Duration {
 /// The figures that the user has had measured from one node to another one. Asks each node at most once a minute, and waits
 /// a second at most for each.
 #[must_use]
-pub fn between(from: &End, to: &End) -> Option<Figures> {
+pub fn between(from: &AskedNode, to: &AskedNode) -> Option<Figures> {
     fork::check().ok()?;
     // The tool has the node with the smaller uuid dial, and the one that dials keeps the figures.
     let asks = match from.uuid <= to.uuid {
@@ -124,7 +124,7 @@ fn newest(links: &[Link], far: &[u8], is_reversed: bool, now: u64) -> Option<Fig
     })
 }
 
-fn links_of(node: &End) -> Arc<Vec<Link>> {
+fn links_of(node: &AskedNode) -> Arc<Vec<Link>> {
     static ANSWERS: LazyLock<Mutex<HashMap<Bytes, Answer>>> = LazyLock::new(Mutex::default);
     let known = ANSWERS.lock().get(&node.uuid).cloned();
     if let Some((_, links)) = known.filter(|(until, _)| Instant::now() < *until) {

@@ -47,11 +47,13 @@ pub(super) fn start(
             let generation = core.generation();
             let ended = match line.socket().set_read_timeout(Some(rhythm.slice())) {
                 Ok(()) => listen_on(&core, &line, &secret, rhythm, &mut stops),
-                Err(error) => Ended::Broken(super::socket::plain(&error)),
+                Err(error) => LossReason::Broken(super::socket::plain(&error)),
             };
             match ended {
-                Ended::Told(reason) if !core.may_be_replaced() => return core.told(reason),
-                Ended::Told(reason) | Ended::Silent(reason) | Ended::Broken(reason) => {
+                LossReason::Told(reason) if !core.may_be_replaced() => return core.told(reason),
+                LossReason::Told(reason)
+                | LossReason::Silent(reason)
+                | LossReason::Broken(reason) => {
                     let is_away = core.break_off(generation, reason);
                     let resumed = redialer.as_mut().filter(|_| is_away);
                     match resumed.and_then(|redialer| redialer.resume(&core, &mut stops)) {
@@ -71,7 +73,7 @@ fn listen_on(
     secret: &SessionSecret,
     rhythm: Rhythm,
     stops: &mut Stops,
-) -> Ended {
+) -> LossReason {
     let mut source = Source::new(line);
     let ended = listen(
         Noting {
@@ -83,11 +85,11 @@ fn listen_on(
         },
         rhythm,
     );
-    if let Ended::Silent(reason) = &ended {
+    if let LossReason::Silent(reason) = &ended {
         let rails = core.bulk.rails();
         rails.note_dead(rails.current(), reason);
     }
-    source.reason(secret).map_or(ended, Ended::Told)
+    source.reason(secret).map_or(ended, LossReason::Told)
 }
 
 /// The heartbeat connection, on which each heartbeat is a time to acknowledge.
@@ -230,7 +232,7 @@ impl Read for Source<'_> {
 
 /// Why the peer counts as lost.
 #[derive(Debug, PartialEq, Eq)]
-enum Ended {
+enum LossReason {
     /// The connection broke.
     Broken(String),
     /// No heartbeat came in time.
@@ -239,17 +241,17 @@ enum Ended {
     Told(String),
 }
 
-fn listen(source: impl Read, rhythm: Rhythm) -> Ended {
+fn listen(source: impl Read, rhythm: Rhythm) -> LossReason {
     let mut told = Vec::new();
     let ended = listen_for(source, rhythm, &mut told);
     match told.is_empty() {
         true => ended,
-        false => Ended::Told(String::from_utf8_lossy(&told).into_owned()),
+        false => LossReason::Told(String::from_utf8_lossy(&told).into_owned()),
     }
 }
 
 // Puts the bytes of a reason into `told`. Returns why the peer counts as lost otherwise.
-fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> Ended {
+fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> LossReason {
     let allowed = rhythm.limit.as_micros() / rhythm.slice().as_micros().max(1);
     let mut silent = 0;
     let mut bytes = [0; 64];
@@ -257,7 +259,7 @@ fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> Ende
         match source.read(&mut bytes) {
             Ok(0) => {
                 let closed = "the node's heartbeat connection was closed";
-                return Ended::Broken(closed.to_owned());
+                return LossReason::Broken(closed.to_owned());
             }
             Ok(count) => {
                 silent = 0;
@@ -275,10 +277,12 @@ fn listen_for(mut source: impl Read, rhythm: Rhythm, told: &mut Vec<u8>) -> Ende
                 silent += 1;
                 if silent >= allowed {
                     let limit = rhythm.limit.as_millis();
-                    return Ended::Silent(format!("the node sent no heartbeat for {limit} ms"));
+                    return LossReason::Silent(format!(
+                        "the node sent no heartbeat for {limit} ms"
+                    ));
                 }
             }
-            Err(error) => return Ended::Broken(super::socket::plain(&error)),
+            Err(error) => return LossReason::Broken(super::socket::plain(&error)),
         }
     }
 }
@@ -294,10 +298,10 @@ mod tests {
         for cut in 1..whole.len() {
             let (one, other) = whole.split_at(cut);
             let heard = listen(one.chain(other), rhythm);
-            assert_eq!(heard, Ended::Told("a kernel crashed".to_owned()));
+            assert_eq!(heard, LossReason::Told("a kernel crashed".to_owned()));
         }
         let endless = io::repeat(b'x').take(1 << 20);
-        let Ended::Told(text) = listen(endless, rhythm) else {
+        let LossReason::Told(text) = listen(endless, rhythm) else {
             panic!("no text")
         };
         assert_eq!(text.len(), MAX_REASON);
@@ -321,8 +325,8 @@ mod tests {
 
     fn silence(source: Script, rhythm: Rhythm) -> String {
         match listen(source, rhythm) {
-            Ended::Silent(reason) | Ended::Broken(reason) => reason,
-            Ended::Told(reason) => panic!("{reason}"),
+            LossReason::Silent(reason) | LossReason::Broken(reason) => reason,
+            LossReason::Told(reason) => panic!("{reason}"),
         }
     }
 

@@ -580,9 +580,9 @@ impl Node {
 
     /// The node as an end of links. `None` before it has answered once.
     #[must_use]
-    pub fn link_end(&self) -> Option<figures::End> {
+    pub fn link_end(&self) -> Option<figures::AskedNode> {
         let Target { server, credential } = self.target();
-        Some(figures::End {
+        Some(figures::AskedNode {
             uuid: self.uuid()?,
             server,
             credential,

@@ -28,7 +28,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Default)]
 pub(super) struct Record {
     // Entries are far larger than keys. In boxes they leave the table small enough for the cache.
-    entries: FxHashMap<Key, Box<Entry>>,
+    entries: FxHashMap<Key, Box<RecordEntry>>,
     // Releases that may not be written yet, in the order of their numbers.
     released: VecDeque<(u64, Key)>,
 }
@@ -42,7 +42,7 @@ enum Key {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RecordEntry {
     number: u64,
     creation: Kind,
     // Builds and compilations of a program, by their numbers.
@@ -100,7 +100,7 @@ impl Record {
             Kind::CreateSubDevices(create) => create.room,
             _ => 0,
         };
-        let entry = Entry {
+        let entry = RecordEntry {
             number,
             creation,
             builds: Vec::new(),
@@ -139,7 +139,7 @@ impl Record {
     }
 
     fn release_sub_device(&mut self, release: &ReleaseSubDevice, number: u64, written: u64) {
-        let is_of = |key: &Key, entry: &Entry| match (key, &entry.creation) {
+        let is_of = |key: &Key, entry: &RecordEntry| match (key, &entry.creation) {
             (Key::SubDevices(platform, first), Kind::CreateSubDevices(create)) => {
                 let range = *first..first.saturating_add(create.room);
                 *platform == release.platform && range.contains(&release.device)
@@ -159,8 +159,9 @@ impl Record {
     // Forgets a released entry that nothing needs, and those that only it needed.
     fn forget(&mut self, key: Key, written: u64) {
         // The release of one that is needed no more may be behind the cut.
-        let is_over =
-            |of: &Entry| of.needed == 0 && of.released.is_some_and(|number| number <= written);
+        let is_over = |of: &RecordEntry| {
+            of.needed == 0 && of.released.is_some_and(|number| number <= written)
+        };
         let mut next = Some(key);
         // Most entries need none, so this allocates nothing.
         let mut keys = Vec::new();

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_lane::{DaemonPlace, Shared};
+use causeway_lane::{DaemonPlace, RingPair};
 use causeway_proto::frame::COMES_BACK;
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{
@@ -326,7 +326,7 @@ impl Dialer {
         lane: u8,
         generation: u64,
         deadline: Instant,
-    ) -> Result<Shared, WireError> {
+    ) -> Result<RingPair, WireError> {
         let failed = |reason: String| WireError::Unreachable {
             address: self.address.clone(),
             reason,

@@ -10,7 +10,7 @@
 
 use std::net::IpAddr;
 
-use causeway_links::{Entry, is_speed_of};
+use causeway_links::{LinkEntry, is_speed_of};
 use causeway_proto::control::LinkSpeed;
 
 use crate::config::Address;
@@ -22,7 +22,7 @@ const BYTES_OF_MBIT: u64 = 125_000;
 /// speeds that the node has told. `own` returns this host's interface towards an address.
 pub(super) fn of_addresses<'a>(
     addresses: &[&Address],
-    kept: &[Entry],
+    kept: &[LinkEntry],
     theirs: &[LinkSpeed],
     own: impl Fn(IpAddr, Option<&str>) -> Option<OwnInterface<'a>>,
 ) -> Vec<u64> {
@@ -74,7 +74,7 @@ fn zone(address: &Address) -> Option<&str> {
 }
 
 /// The measured speed of an address in bytes a second: that of the slower direction.
-fn measured(address: &Address, kept: &[Entry]) -> Option<u64> {
+fn measured(address: &Address, kept: &[LinkEntry]) -> Option<u64> {
     let entry = of_address(address, kept)?;
     Some(entry.outward.min(entry.inward))
 }
@@ -95,7 +95,7 @@ fn of_interfaces(
 pub(super) fn first<'a>(
     answered: usize,
     addresses: impl Iterator<Item = &'a Address>,
-    kept: &[Entry],
+    kept: &[LinkEntry],
 ) -> usize {
     let round_trips = addresses.map(|address| of_address(address, kept).map(|of| of.least_ns));
     let round_trips: Vec<Option<u64>> = round_trips.collect();
@@ -109,7 +109,7 @@ pub(super) fn first<'a>(
 }
 
 /// The kept figures of an address.
-pub(super) fn of_address<'a>(address: &Address, kept: &'a [Entry]) -> Option<&'a Entry> {
+pub(super) fn of_address<'a>(address: &Address, kept: &'a [LinkEntry]) -> Option<&'a LinkEntry> {
     let host = ip_of(address)?;
     kept.iter().find(|of| of.to.ip().to_canonical() == host)
 }
@@ -128,14 +128,14 @@ mod tests {
         texts.iter().map(|of| of.parse().unwrap()).collect()
     }
 
-    fn kept(to: &str, outward: u64, inward: u64, least_ns: u64) -> Entry {
-        Entry {
+    fn kept(to: &str, outward: u64, inward: u64, least_ns: u64) -> LinkEntry {
+        LinkEntry {
             least_ns,
             median_ns: least_ns,
             outward,
             inward,
             when: 1,
-            ..Entry::unmeasured("0".repeat(32), [10, 0, 0, 1].into(), to.parse().unwrap())
+            ..LinkEntry::unmeasured("0".repeat(32), [10, 0, 0, 1].into(), to.parse().unwrap())
         }
     }
 
@@ -146,7 +146,12 @@ mod tests {
     }
 
     /// The speeds of addresses. `own` are those of this host's interfaces towards them.
-    fn speeds(of: &[&str], kept: &[Entry], theirs: &[LinkSpeed], own: &[(&str, u32)]) -> Vec<u64> {
+    fn speeds(
+        of: &[&str],
+        kept: &[LinkEntry],
+        theirs: &[LinkSpeed],
+        own: &[(&str, u32)],
+    ) -> Vec<u64> {
         let own = |host: IpAddr, zone: Option<&str>| {
             let is_it = |(to, _): &&(&str, u32)| match to.split_once('%') {
                 None => *to == host.to_string(),
@@ -263,7 +268,7 @@ mod tests {
     #[test]
     fn commands_begin_with_the_shortest_round_trip_that_is_known() {
         let addresses = addresses(&["10.0.0.7", "10.1.0.7", "10.2.0.7"]);
-        let first = |answered, kept: &[Entry]| super::first(answered, addresses.iter(), kept);
+        let first = |answered, kept: &[LinkEntry]| super::first(answered, addresses.iter(), kept);
         let both = [kept("10.0.0.7:1", 1, 1, 900), kept("10.1.0.7:1", 1, 1, 300)];
         assert_eq!([0, 1, 2].map(|rail| first(rail, &both)), [1, 1, 2]);
         assert_eq!(first(0, &both[..1]), 0);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use causeway_links::{Entry, LinkMemory, seconds_now};
+use causeway_links::{LinkEntry, LinkMemory, seconds_now};
 
 use crate::frames::servers::*;
 use crate::server_connection::read_much;
@@ -20,11 +20,11 @@ fn a_measured_link_is_known_until_the_process_has_its_own_figure() {
     let now = seconds_now();
     let peer: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     // Of two addresses, the one that the program uses counts, although the other one was measured later.
-    let entry = |to: SocketAddr, outward, when| Entry {
+    let entry = |to: SocketAddr, outward, when| LinkEntry {
         outward,
         inward: 124_000_000,
         when,
-        ..Entry::unmeasured(peer.clone(), daemon.address.ip(), to)
+        ..LinkEntry::unmeasured(peer.clone(), daemon.address.ip(), to)
     };
     let entries = vec![
         entry(daemon.address, 123_000_000, now - 60),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use causeway::config::ServerSettings;
 use causeway::transport::links::measure_link;
-use causeway_links::{Dialled, End, Entry, LinkMemory, Terms, dial_any, lead};
+use causeway_links::{Dialled, FarNode, LinkEntry, LinkMemory, Terms, dial_any, lead};
 use causeway_network::Host;
 use causeway_proto::id::{SessionId, SessionSecret};
 
@@ -67,7 +67,7 @@ impl TwoNetworks {
     }
 
     /// Measures the way to each address, as `causeway links --measure` does, and keeps the figures.
-    pub(crate) fn measure(&self) -> Vec<Entry> {
+    pub(crate) fn measure(&self) -> Vec<LinkEntry> {
         let entries = self.addresses().map(|address| {
             let measured = self.client().enter(|| entry(address));
             measured.expect("the host's network")
@@ -149,7 +149,7 @@ pub(crate) fn count(host: &Host, interface: &str) {
 }
 
 /// The figures of this host's way to an address of a node.
-fn entry(address: SocketAddr) -> Entry {
+fn entry(address: SocketAddr) -> LinkEntry {
     let server = ServerSettings::at(address.to_string().parse().expect("an address"));
     let terms = Terms::new(Duration::from_millis(500), None).expect("valid");
     let asked = causeway::transport::ask(&[server.clone().into()]).remove(0);
@@ -159,7 +159,7 @@ fn entry(address: SocketAddr) -> Entry {
             measure_link(&server, &terms, false, Default::default(), None).expect("an answer");
         reply.end
     });
-    let end = End {
+    let end = FarNode {
         id: SessionId(reply.id[..].try_into().expect("an id")),
         secret: SessionSecret(reply.secret[..].try_into().expect("a secret")),
         fingerprint: None,
@@ -169,10 +169,10 @@ fn entry(address: SocketAddr) -> Entry {
     let Dialled { ends, addresses } = dial_any(&end, deadline).expect("it answers");
     let measured = lead(ends, &terms, deadline).expect("figures");
     let peer = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    let entry = Entry {
+    let entry = LinkEntry {
         stream_ms: 500,
         when: causeway_links::seconds_now(),
-        ..Entry::unmeasured(peer, addresses.0.ip(), addresses.1)
+        ..LinkEntry::unmeasured(peer, addresses.0.ip(), addresses.1)
     };
     entry.with(&measured)
 }

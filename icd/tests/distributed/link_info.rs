@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-use causeway_links::{Entry, LinkMemory, seconds_now};
+use causeway_links::{LinkEntry, LinkMemory, seconds_now};
 
 use crate::frames::servers::*;
 use crate::walls::*;
@@ -124,12 +124,12 @@ fn keep_figures(devices: [cl_device_id; 2], daemons: &[Daemon; 2]) {
     let at = devices.iter().position(|device| uuid(*device) == smaller);
     let dials = &daemons[at.expect("one of both")];
     let peer = larger.iter().map(|byte| format!("{byte:02x}")).collect();
-    let entry = Entry {
+    let entry = LinkEntry {
         least_ns: 300_000,
         outward: 111,
         inward: 222,
         when: seconds_now() - MEASURED_AGO.as_secs(),
-        ..Entry::unmeasured(peer, dials.address.ip(), dials.address)
+        ..LinkEntry::unmeasured(peer, dials.address.ip(), dials.address)
     };
     let uuid = smaller.try_into().expect("16 bytes");
     let memory = LinkMemory::of_node(dials.state(), &uuid);

@@ -48,7 +48,7 @@ fn reason(error: Option<&io::Error>) -> String {
 
 /// What [`Search::step`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Searched {
     /// Something new was heard.
     New,
     /// Nothing new was heard.
@@ -160,7 +160,7 @@ impl Search {
     ///
     /// # Errors
     /// Those of the system's `poll`.
-    pub fn step(&mut self, until: Instant) -> io::Result<Step> {
+    pub fn step(&mut self, until: Instant) -> io::Result<Searched> {
         let now = Instant::now();
         if self.repeat_at.is_some_and(|at| at <= now) {
             self.repeat_at = None;
@@ -169,14 +169,14 @@ impl Search {
         }
         let left = until.saturating_duration_since(now);
         if left.is_zero() {
-            return Ok(Step::Over);
+            return Ok(Searched::Over);
         }
         let repeat = self.repeat_at.map(|at| at.saturating_duration_since(now));
         let ready = self.ready(repeat.map_or(left, |repeat| repeat.min(left)))?;
-        let mut step = Step::Nothing;
+        let mut step = Searched::Nothing;
         for position in ready {
             if self.read(position) {
-                step = Step::New;
+                step = Searched::New;
             }
         }
         Ok(step)

@@ -23,7 +23,7 @@ use rustix::net::{
 
 use crate::memory::{MappingError, Memory, Which};
 use crate::notifier::Notifier;
-use crate::shared::Shared;
+use crate::shared::RingPair;
 
 const HERE: u8 = b'M';
 const TAKEN: u8 = b'T';
@@ -49,7 +49,7 @@ pub enum NotShared {
 ///
 /// # Errors
 /// [`NotShared`]; the socket is closed.
-pub fn offer(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
+pub fn offer(socket: OwnedFd, deadline: Instant) -> Result<RingPair, NotShared> {
     let (memory, made) = Memory::make()?;
     let (notifier, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -68,7 +68,7 @@ pub fn offer(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
     }
     // This is the last step that can fail. Once it succeeds, both sides have a lane.
     send_byte(&socket, GO)?;
-    Ok(Shared::new(
+    Ok(RingPair::new(
         memory,
         Which::FromMaker,
         Notifier(socket),
@@ -81,7 +81,7 @@ pub fn offer(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
 ///
 /// # Errors
 /// [`NotShared`]; the socket is closed. Nothing was written to the memory.
-pub fn accept(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
+pub fn accept(socket: OwnedFd, deadline: Instant) -> Result<RingPair, NotShared> {
     limit(&socket, Some(deadline))?;
     let (made, notifier) = receive(&socket)?;
     let memory = Memory::adopt(&made)?;
@@ -94,7 +94,7 @@ pub fn accept(socket: OwnedFd, deadline: Instant) -> Result<Shared, NotShared> {
     send_byte(&socket, TAKEN)?;
     receive_byte(&socket, GO, deadline)?;
     limit(&socket, None)?;
-    Ok(Shared::new(
+    Ok(RingPair::new(
         memory,
         Which::ToMaker,
         Notifier(notifier),
@@ -178,7 +178,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
 
     // Starts an accepting end with this deadline. Returns the offering end after the memory was mapped.
-    fn half_way(deadline: Instant) -> (UnixStream, JoinHandle<Result<Shared, NotShared>>) {
+    fn half_way(deadline: Instant) -> (UnixStream, JoinHandle<Result<RingPair, NotShared>>) {
         let (mut maker, taker) = UnixStream::pair().unwrap();
         maker.set_read_timeout(Some(LIMIT)).unwrap();
         let taking = std::thread::spawn(move || accept(taker.into(), deadline));

@@ -8,7 +8,7 @@
 //!
 //! - [`Stream`]: any kind of stream;
 //! - [`piece`]: raw memory that a stream sends or receives; `sealed`: the same over TLS;
-//! - [`Shared`]: both rings from one side, with a notifier for each ring that wakes sleeping threads;
+//! - [`RingPair`]: both rings from one side, with a notifier for each ring that wakes sleeping threads;
 //! - [`Resumed`], [`Kept`]: a stream that outlives its connections, and what its sender keeps for that; `window`: the
 //!   accounting, pure;
 //! - [`offer`], [`accept`]: pass the memory from one process to the other, over a Unix socket on which
@@ -49,6 +49,6 @@ pub use path::{PathReading, PathState, PathWatch};
 pub use pieces::piece;
 pub use place::DaemonPlace;
 pub use resumed::{Condition, Kept, Reservation, Resumed, Stopped};
-pub use shared::{Caching, Shared, carried_bytes};
+pub use shared::{Caching, RingPair, carried_bytes};
 pub use stream::Stream;
 pub use window::Impossible;

@@ -6,7 +6,7 @@
 //! been worth its cost ([`SpinBudget`]). Between two polls it yields its core, since the other end may need
 //! the same one. Then it marks itself as sleeping and waits for its notifier, so an idle lane costs nothing.
 //!
-//! Invariant: after [`Shared::shut_down`], and when the other process is gone, no call takes longer than
+//! Invariant: after [`RingPair::shut_down`], and when the other process is gone, no call takes longer than
 //! polling and copying one step.
 #![allow(unsafe_code)]
 
@@ -45,10 +45,10 @@ pub enum Caching {
 
 /// Both rings from one side; see the module.
 #[derive(Debug)]
-pub struct Shared {
+pub struct RingPair {
     memory: Memory,
-    sending: End,
-    receiving: End,
+    sending: Ring,
+    receiving: Ring,
     // For the receiving thread when it is not within a transfer.
     spin_budget: SpinBudget,
     closed: AtomicBool,
@@ -90,31 +90,31 @@ impl Look<'_> {
 
 /// One ring, seen from this side.
 #[derive(Debug)]
-struct End {
+struct Ring {
     which: Which,
     // This side's own position. The shared word is only a copy, which the other process could overwrite.
     position: Mutex<u64>,
     notifier: Notifier,
 }
 
-impl Shared {
+impl RingPair {
     /// The stream of the side that sends into the ring `sends`. Each ring has its own notifier.
     pub(crate) fn new(
         memory: Memory,
         sends: Which,
         sending: Notifier,
         receiving: Notifier,
-    ) -> Shared {
+    ) -> RingPair {
         let receives = match sends {
             Which::FromMaker => Which::ToMaker,
             Which::ToMaker => Which::FromMaker,
         };
-        let end = |which, notifier| End {
+        let end = |which, notifier| Ring {
             which,
             position: Mutex::new(0),
             notifier,
         };
-        Shared {
+        RingPair {
             memory,
             sending: end(sends, sending),
             receiving: end(receives, receiving),
@@ -140,26 +140,26 @@ impl Shared {
     /// Sends as many of the bytes as there is room for, without waiting. Returns how many.
     ///
     /// # Errors
-    /// As [`Shared::send`].
+    /// As [`RingPair::send`].
     ///
     /// # Safety
-    /// As [`Shared::send`].
+    /// As [`RingPair::send`].
     pub unsafe fn send_some(&self, from: *const u8, length: usize) -> io::Result<usize> {
         // SAFETY: the caller guarantees `from`.
         unsafe { self.send_waiting(false, from, length) }
     }
 
-    /// [`Shared::send`], or [`Shared::send_some`] if `waits` is false.
+    /// [`RingPair::send`], or [`RingPair::send_some`] if `waits` is false.
     ///
     /// # Safety
-    /// As [`Shared::send`].
+    /// As [`RingPair::send`].
     unsafe fn send_waiting(
         &self,
         waits: bool,
         mut from: *const u8,
         length: usize,
     ) -> io::Result<usize> {
-        let End {
+        let Ring {
             which,
             position,
             notifier,
@@ -200,7 +200,7 @@ impl Shared {
     /// Receives between 1 and `length` bytes, or none at the end of the stream. Returns how many.
     ///
     /// # Errors
-    /// `BrokenPipe` when the stream was shut down; `InvalidData` as [`Shared::send`].
+    /// `BrokenPipe` when the stream was shut down; `InvalidData` as [`RingPair::send`].
     ///
     /// # Safety
     /// `to` must be writable for `length` bytes. Others may read there at the same time.
@@ -221,10 +221,10 @@ impl Shared {
         }
     }
 
-    /// [`Shared::receive_some`], which polls as `look` says before it sleeps.
+    /// [`RingPair::receive_some`], which polls as `look` says before it sleeps.
     ///
     /// # Safety
-    /// As [`Shared::receive_some`].
+    /// As [`RingPair::receive_some`].
     unsafe fn receive_looking<'a>(
         &'a self,
         look: impl Fn() -> Look<'a>,
@@ -232,7 +232,7 @@ impl Shared {
         length: usize,
         caching: Caching,
     ) -> io::Result<usize> {
-        let End {
+        let Ring {
             which,
             position,
             notifier,
@@ -273,10 +273,10 @@ impl Shared {
     /// Receives exactly `length` bytes.
     ///
     /// # Errors
-    /// As [`Shared::receive_some`]; `UnexpectedEof` when the stream ends before.
+    /// As [`RingPair::receive_some`]; `UnexpectedEof` when the stream ends before.
     ///
     /// # Safety
-    /// As [`Shared::receive_some`].
+    /// As [`RingPair::receive_some`].
     pub unsafe fn receive(
         &self,
         mut to: *mut u8,
@@ -384,7 +384,7 @@ mod tests {
         (stream(made), stream(taking.join().unwrap()))
     }
 
-    fn shared(stream: &Stream) -> &Shared {
+    fn shared(stream: &Stream) -> &RingPair {
         match stream {
             Stream::Shared(shared) => shared,
             Stream::Tcp(_) | Stream::Tls(_) | Stream::Buffer(_) | Stream::Resumed(_) => {

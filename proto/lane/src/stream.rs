@@ -7,7 +7,7 @@ use causeway_security::{Line, TlsStream};
 
 use crate::buffer::Buffer;
 use crate::resumed::Resumed;
-use crate::shared::{Caching, Shared};
+use crate::shared::{Caching, RingPair};
 
 /// The stream below a lane. One thread may read while another writes.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub enum Stream {
     /// A connection with TLS.
     Tls(TlsStream),
     /// Memory that both ends share.
-    Shared(Shared),
+    Shared(RingPair),
     /// One chunk in memory of this process: the input or output of compression.
     Buffer(Buffer),
     /// A connection that is replaced when it breaks.

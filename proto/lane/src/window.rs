@@ -37,14 +37,14 @@ pub enum Impossible {
 /// The sender's side.
 #[derive(Debug)]
 pub(crate) struct Window<K> {
-    entries: VecDeque<Entry<K>>,
+    entries: VecDeque<KeptItem<K>>,
     acknowledged: u64,
     sent: u64,
 }
 
 /// An item that was written and may have to be written again.
 #[derive(Debug)]
-struct Entry<K> {
+struct KeptItem<K> {
     start: u64,
     length: u64,
     item: K,
@@ -61,7 +61,7 @@ pub(crate) struct Reserved {
 /// The items that are being written again. They belong to the caller meanwhile.
 #[derive(Debug)]
 pub(crate) struct Again<K> {
-    entries: VecDeque<Entry<K>>,
+    entries: VecDeque<KeptItem<K>>,
     position: u64,
 }
 
@@ -96,7 +96,7 @@ impl<K> Window<K> {
         if start + length <= self.acknowledged {
             return Some(item);
         }
-        self.entries.push_back(Entry {
+        self.entries.push_back(KeptItem {
             start,
             length,
             item,
@@ -172,7 +172,7 @@ impl<K> Again<K> {
     /// The items, each with the number of its first bytes that the other end has.
     pub(crate) fn items(&mut self) -> impl Iterator<Item = (&mut K, u64)> {
         let position = self.position;
-        let missing = move |entry: &&mut Entry<K>| entry.start + entry.length > position;
+        let missing = move |entry: &&mut KeptItem<K>| entry.start + entry.length > position;
         self.entries
             .iter_mut()
             .filter(missing)

@@ -31,7 +31,7 @@ const OF_ONE_NAME: usize = 4;
 
 /// The other end of a measurement, as its node describes it.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct FarNode {
     /// The measurement. It stands in the place of a session.
     pub id: SessionId,
     /// Both ends prove that they know it.
@@ -107,7 +107,7 @@ pub struct Dialled {
 ///
 /// # Errors
 /// [`NotDialled`], before `deadline`.
-pub fn dial_any(end: &End, deadline: Instant) -> Result<Dialled, NotDialled> {
+pub fn dial_any(end: &FarNode, deadline: Instant) -> Result<Dialled, NotDialled> {
     let (news, answers) = mpsc::channel();
     let mut addresses = end.addresses.iter().take(MOST_ADDRESSES);
     let (mut asked, mut reasons) = (0_usize, Vec::new());
@@ -148,7 +148,7 @@ pub fn dial_any(end: &End, deadline: Instant) -> Result<Dialled, NotDialled> {
 }
 
 /// No address leads to the other end. Time was up before `left` addresses could be tried, and before `asked` answered.
-fn nowhere(end: &End, left: usize, asked: usize, mut reasons: Vec<String>) -> NotDialled {
+fn nowhere(end: &FarNode, left: usize, asked: usize, mut reasons: Vec<String>) -> NotDialled {
     if asked > 0 {
         reasons.push(format!("addresses without an answer in time: {asked}"));
     }
@@ -159,7 +159,11 @@ fn nowhere(end: &End, left: usize, asked: usize, mut reasons: Vec<String>) -> No
     NotDialled::Nowhere(reasons.join("; "))
 }
 
-fn control(end: &End, address: &str, deadline: Instant) -> Result<(SocketAddr, Line), NotDialled> {
+fn control(
+    end: &FarNode,
+    address: &str,
+    deadline: Instant,
+) -> Result<(SocketAddr, Line), NotDialled> {
     let mut last = NotDialled::Nowhere("the name has no address".to_owned());
     for at in address.to_socket_addrs()?.take(OF_ONE_NAME) {
         match dial(end, at, lanes::CONTROL, deadline) {
@@ -171,7 +175,7 @@ fn control(end: &End, address: &str, deadline: Instant) -> Result<(SocketAddr, L
 }
 
 fn with_lanes(
-    end: &End,
+    end: &FarNode,
     at: SocketAddr,
     control: Line,
     deadline: Instant,
@@ -208,7 +212,12 @@ fn with_lanes(
 ///
 /// # Errors
 /// [`NotDialled`], before `deadline`.
-pub fn dial(end: &End, at: SocketAddr, lane: u8, deadline: Instant) -> Result<Line, NotDialled> {
+pub fn dial(
+    end: &FarNode,
+    at: SocketAddr,
+    lane: u8,
+    deadline: Instant,
+) -> Result<Line, NotDialled> {
     let preamble = Preamble {
         purpose: Purpose::Measure,
         lane,
@@ -223,7 +232,7 @@ pub fn dial(end: &End, at: SocketAddr, lane: u8, deadline: Instant) -> Result<Li
 /// # Errors
 /// As [`dial`].
 pub fn dial_with(
-    end: &End,
+    end: &FarNode,
     at: SocketAddr,
     preamble: &Preamble,
     deadline: Instant,
@@ -386,7 +395,7 @@ mod tests {
     #[test]
     fn lanes_are_dialled_at_once_and_keep_no_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let end = End {
+        let end = FarNode {
             id: SessionId([3; 16]),
             secret: SessionSecret([4; 32]),
             fingerprint: None,
@@ -421,7 +430,7 @@ mod tests {
         let open = listener.local_addr().unwrap().to_string();
         // Nobody else gets the port of the open one.
         let shut = (2..18).map(|host| open.replace("127.0.0.1:", &format!("127.0.0.{host}:")));
-        let end = End {
+        let end = FarNode {
             id: SessionId([3; 16]),
             secret: SessionSecret([4; 32]),
             fingerprint: None,
@@ -450,7 +459,7 @@ mod tests {
         let silent = listener.local_addr().unwrap().to_string();
         let shut = silent.replace("127.0.0.1:", "127.0.0.2:");
         let silent = std::iter::repeat_n(silent, 17);
-        let end = End {
+        let end = FarNode {
             id: SessionId([3; 16]),
             secret: SessionSecret([4; 32]),
             fingerprint: None,

@@ -3,7 +3,7 @@
 //! - [`rounds`]: which pairs are measured at the same time; pure.
 //! - [`RoundTrip`], [`Meter`], [`Measured`]: the figures of one measurement; pure.
 //! - [`Admission`]: whether a daemon measures now; pure.
-//! - [`Table`]: the figures that are kept; pure. [`LinkMemory`] is their file.
+//! - [`LinkTable`]: the figures that are kept; pure. [`LinkMemory`] is their file.
 //! - [`put_slow_last`]: which of a node's addresses is tried first; pure.
 //! - [`dial`], [`lead`], [`follow`]: one measurement, over connections that both ends have proved;
 //! - [`dial_with`], [`welcome`]: other connections between nodes, proved in the same way.
@@ -25,11 +25,11 @@ mod wire;
 
 pub use admission::{Admission, Asker, Busy, MOST_TRAFFIC, Refused, SessionLoad, Used};
 pub use dial::{
-    Dialled, End, NotDialled, WrongDigest, certificate, dial, dial_any, dial_with, welcome,
+    Dialled, FarNode, NotDialled, WrongDigest, certificate, dial, dial_any, dial_with, welcome,
 };
 pub use exchange::{Ends, NotMeasured, Terms, follow, lanes, lead};
 pub use figures::{Measured, Meter, PROBES, RoundTrip};
 pub use memory::{BadMemory, LinkMemory, seconds_now};
 pub use order::{is_speed_of, link_speed, put_slow_last};
 pub use plan::rounds;
-pub use table::{Entry, MOST_BYTES, MOST_ENTRIES, Table, is_old};
+pub use table::{LinkEntry, LinkTable, MOST_BYTES, MOST_ENTRIES, is_old};

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use causeway_security::{BadState, StateFile};
 use sha2::{Digest, Sha256};
 
-use crate::table::{Entry, MOST_BYTES, Table};
+use crate::table::{LinkEntry, LinkTable, MOST_BYTES};
 
 /// Longest wait for other programs that write the file.
 const LOCKED_WITHIN: Duration = Duration::from_millis(500);
@@ -82,18 +82,18 @@ impl LinkMemory {
     ///
     /// # Errors
     /// [`BadMemory`]; the file then counts as empty.
-    pub fn table(&self) -> Result<Table, BadMemory> {
+    pub fn table(&self) -> Result<LinkTable, BadMemory> {
         let Some(text) = self.file.read(MOST_BYTES)? else {
-            return Ok(Table::default());
+            return Ok(LinkTable::default());
         };
-        Ok(Table::parse(&text).map_err(|error| self.file.damaged(&error))?)
+        Ok(LinkTable::parse(&text).map_err(|error| self.file.damaged(&error))?)
     }
 
     /// Keeps figures, beside those of other programs. A damaged file is replaced.
     ///
     /// # Errors
     /// [`BadMemory`]; the file is then as it was.
-    pub fn keep(&self, entries: Vec<Entry>) -> Result<(), BadMemory> {
+    pub fn keep(&self, entries: Vec<LinkEntry>) -> Result<(), BadMemory> {
         let locked = self.file.lock(LOCKED_WITHIN)?;
         let mut table = self.table().unwrap_or_default();
         for entry in entries {
@@ -105,7 +105,7 @@ impl LinkMemory {
     }
 }
 
-/// The present, as [`Entry::when`] tells it.
+/// The present, as [`LinkEntry::when`] tells it.
 #[must_use]
 pub fn seconds_now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -126,10 +126,15 @@ mod tests {
     fn figures_are_kept_and_a_damaged_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let memory = LinkMemory::of_programs(&folder.path().join("state/causeway"));
-        assert_eq!(memory.table().unwrap(), Table::default(), "an absent file");
+        assert_eq!(
+            memory.table().unwrap(),
+            LinkTable::default(),
+            "an absent file"
+        );
         memory.keep(vec![entry("", 1, 1), entry("", 2, 1)]).unwrap();
         memory.keep(vec![entry("", 2, 5)]).unwrap();
-        let whens = |table: &Table| table.entries().iter().map(|of| of.when).collect::<Vec<_>>();
+        let whens =
+            |table: &LinkTable| table.entries().iter().map(|of| of.when).collect::<Vec<_>>();
         assert_eq!(whens(&memory.table().unwrap()), [1, 5]);
         let mode = fs::metadata(memory.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -165,7 +170,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let memory = LinkMemory::of_programs(folder.path());
         memory.keep(vec![entry("", 1, 1)]).unwrap();
-        let wrong = Entry {
+        let wrong = LinkEntry {
             peer: String::new(),
             ..entry("", 2, 2)
         };

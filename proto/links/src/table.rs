@@ -26,7 +26,7 @@ const CLOCKS_DIFFER: u64 = 600;
 /// Figures of one link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct LinkEntry {
     /// The other end's uuid, as 32 hexadecimal digits.
     pub peer: String,
     /// Its name, for people.
@@ -56,11 +56,11 @@ pub struct Entry {
     pub when: u64,
 }
 
-impl Entry {
+impl LinkEntry {
     /// An entry for a link between these addresses, without user, name, time and figures.
     #[must_use]
-    pub fn unmeasured(peer: String, from: IpAddr, to: SocketAddr) -> Entry {
-        Entry {
+    pub fn unmeasured(peer: String, from: IpAddr, to: SocketAddr) -> LinkEntry {
+        LinkEntry {
             peer,
             name: String::new(),
             user: String::new(),
@@ -85,9 +85,9 @@ impl Entry {
 
     /// Sets the figures.
     #[must_use]
-    pub fn with(self, measured: &Measured) -> Entry {
+    pub fn with(self, measured: &Measured) -> LinkEntry {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Entry {
+        LinkEntry {
             least_ns: ns(measured.round_trip.least),
             median_ns: ns(measured.round_trip.median),
             lost: measured.round_trip.lost,
@@ -135,9 +135,9 @@ pub fn is_old(when: u64, now: u64) -> bool {
 /// The table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Table {
+pub struct LinkTable {
     #[serde(default, rename = "link")]
-    links: Vec<Entry>,
+    links: Vec<LinkEntry>,
 }
 
 /// The text is not one of a table.
@@ -151,17 +151,17 @@ pub enum BadTable {
     Invalid,
 }
 
-impl Table {
+impl LinkTable {
     /// The entries, ordered by user, peer and address.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[LinkEntry] {
         &self.links
     }
 
     /// Takes an entry, in place of an earlier one of the same user, peer and IP address of the peer. Returns false, and changes
     /// nothing, if a value of the entry is not possible.
     #[must_use]
-    pub fn note(&mut self, entry: Entry) -> bool {
+    pub fn note(&mut self, entry: LinkEntry) -> bool {
         if !entry.is_valid() {
             return false;
         }
@@ -205,9 +205,9 @@ impl Table {
     }
 
     /// The table with numbers that TOML can write.
-    fn limited(&self) -> Table {
+    fn limited(&self) -> LinkTable {
         let most = i64::MAX.unsigned_abs();
-        let limited = self.links.iter().map(|of| Entry {
+        let limited = self.links.iter().map(|of| LinkEntry {
             least_ns: of.least_ns.min(most),
             median_ns: of.median_ns.min(most),
             outward: of.outward.min(most),
@@ -215,7 +215,7 @@ impl Table {
             when: of.when.min(most),
             ..of.clone()
         });
-        Table {
+        LinkTable {
             links: limited.collect(),
         }
     }
@@ -224,11 +224,11 @@ impl Table {
     ///
     /// # Errors
     /// An error says where the text is wrong; the table then counts as empty.
-    pub fn parse(text: &str) -> Result<Table, BadTable> {
+    pub fn parse(text: &str) -> Result<LinkTable, BadTable> {
         if text.len() > MOST_BYTES {
             return Err(BadTable::Invalid);
         }
-        let table: Table = toml::from_str(text)
+        let table: LinkTable = toml::from_str(text)
             .map_err(|error| BadTable::Unreadable(error.message().to_owned()))?;
         let mut keys = std::collections::HashSet::new();
         let is_right = table.links.len() <= MOST_ENTRIES
@@ -242,9 +242,9 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(crate) fn entry(user: &str, peer: u128, when: u64) -> Entry {
+    pub(crate) fn entry(user: &str, peer: u128, when: u64) -> LinkEntry {
         let (from, to) = ([10, 0, 0, 1].into(), "[fe80::2]:7079".parse().unwrap());
-        Entry {
+        LinkEntry {
             name: format!("gpu{peer}.lab"),
             user: user.to_owned(),
             least_ns: 200_000,
@@ -254,12 +254,12 @@ pub(crate) mod tests {
             stream_ms: 500,
             tls: true,
             when,
-            ..Entry::unmeasured(format!("{peer:032x}"), from, to)
+            ..LinkEntry::unmeasured(format!("{peer:032x}"), from, to)
         }
     }
 
     /// The newest entry of a user for a peer.
-    fn newest<'a>(table: &'a Table, user: &str, peer: u128) -> Option<&'a Entry> {
+    fn newest<'a>(table: &'a LinkTable, user: &str, peer: u128) -> Option<&'a LinkEntry> {
         let peer = format!("{peer:032x}");
         let of_peer = table.entries().iter();
         let of_peer = of_peer.filter(|of| of.user == user && of.peer == peer);
@@ -268,7 +268,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_figure_is_replaced_and_becomes_old() {
-        let mut table = Table::default();
+        let mut table = LinkTable::default();
         assert!(table.note(entry("", 1, 1_000)));
         assert!(table.note(entry("", 1, 2_000)));
         assert_eq!(table.entries().len(), 1);
@@ -281,11 +281,11 @@ pub(crate) mod tests {
 
     #[test]
     fn each_address_of_a_peer_has_its_figure() {
-        let at = |address: &str, when| Entry {
+        let at = |address: &str, when| LinkEntry {
             to: address.parse().unwrap(),
             ..entry("", 1, when)
         };
-        let mut table = Table::default();
+        let mut table = LinkTable::default();
         for entry in [at("10.0.0.2:7079", 5), at("10.1.0.2:7079", 4)] {
             assert!(table.note(entry));
         }
@@ -295,12 +295,12 @@ pub(crate) mod tests {
         assert_eq!(whens, [5, 9]);
         assert_eq!(newest(&table, "", 1).unwrap().when, 9);
         let text = table.text();
-        assert_eq!(Table::parse(&text).unwrap(), table);
+        assert_eq!(LinkTable::parse(&text).unwrap(), table);
     }
 
     #[test]
     fn a_user_with_many_entries_displaces_nobody() {
-        let mut table = Table::default();
+        let mut table = LinkTable::default();
         assert!(table.note(entry("alice", 7, 1)));
         for peer in 0..MOST_ENTRIES as u128 + 5 {
             assert!(table.note(entry("mallory", peer, 100 + peer as u64)));
@@ -310,59 +310,59 @@ pub(crate) mod tests {
         assert!(newest(&table, "mallory", 5).is_none());
         let text = table.text();
         assert!(text.len() <= MOST_BYTES, "{}", text.len());
-        assert_eq!(Table::parse(&text).unwrap(), table);
+        assert_eq!(LinkTable::parse(&text).unwrap(), table);
         assert!(newest(&table, "alice", 7).is_some());
     }
 
     #[test]
     fn wrong_values_are_refused() {
-        let mut table = Table::default();
+        let mut table = LinkTable::default();
         for wrong in [
-            Entry {
+            LinkEntry {
                 peer: "x".repeat(32),
                 ..entry("", 1, 1)
             },
-            Entry {
+            LinkEntry {
                 peer: "ab".to_owned(),
                 ..entry("", 1, 1)
             },
-            Entry {
+            LinkEntry {
                 name: "a\nb".to_owned(),
                 ..entry("", 1, 1)
             },
-            Entry {
+            LinkEntry {
                 user: "u".repeat(256),
                 ..entry("", 1, 1)
             },
         ] {
             assert!(!table.note(wrong));
         }
-        assert_eq!(table, Table::default());
-        let twice = Table {
+        assert_eq!(table, LinkTable::default());
+        let twice = LinkTable {
             links: vec![entry("", 1, 1), entry("", 1, 2)],
         };
-        assert!(Table::parse(&toml::to_string(&twice).unwrap()).is_err());
-        assert!(Table::parse("[[link]]\npeer = 3").is_err());
-        assert!(Table::parse(&"#".repeat(MOST_BYTES + 1)).is_err());
+        assert!(LinkTable::parse(&toml::to_string(&twice).unwrap()).is_err());
+        assert!(LinkTable::parse("[[link]]\npeer = 3").is_err());
+        assert!(LinkTable::parse(&"#".repeat(MOST_BYTES + 1)).is_err());
     }
 
     proptest! {
         #[test]
         fn any_text_is_a_table_or_is_refused(text: String) {
-            let _ = Table::parse(&text);
+            let _ = LinkTable::parse(&text);
         }
 
         #[test]
         fn what_is_written_is_read(
             entries in prop::collection::vec(("[a-z'\"\\\\é]{0,9}", 0_u128..20, any::<u64>(), any::<u64>()), 0..40)
         ) {
-            let mut table = Table::default();
+            let mut table = LinkTable::default();
             for (user, peer, when, rate) in entries {
-                let noted = Entry { outward: rate >> 1, ..entry(&user, peer, when >> 1) };
+                let noted = LinkEntry { outward: rate >> 1, ..entry(&user, peer, when >> 1) };
                 prop_assert!(table.note(noted));
             }
             let text = table.text();
-            prop_assert_eq!(Table::parse(&text).unwrap(), table);
+            prop_assert_eq!(LinkTable::parse(&text).unwrap(), table);
         }
     }
 }

@@ -5,9 +5,9 @@
 
 use causeway_proto::control::Link;
 
-use crate::table::Entry;
+use crate::table::LinkEntry;
 
-impl Entry {
+impl LinkEntry {
     /// The figures as a message.
     #[must_use]
     pub fn to_wire(&self) -> Link {
@@ -30,10 +30,10 @@ impl Entry {
 
     /// A message's figures, of no user. `None` if the message is nonsense.
     #[must_use]
-    pub fn from_wire(link: &Link) -> Option<Entry> {
+    pub fn from_wire(link: &Link) -> Option<LinkEntry> {
         let uuid = <[u8; 16]>::try_from(&link.node_uuid[..]).ok()?;
         let name = link.node_name.chars().filter(|of| !of.is_control());
-        Some(Entry {
+        Some(LinkEntry {
             peer: format!("{:032x}", u128::from_be_bytes(uuid)),
             name: name.take(60).collect(),
             user: String::new(),
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn figures_stay_the_same_and_nonsense_is_none() {
         let of = entry("", 7, 5);
-        assert_eq!(Entry::from_wire(&of.to_wire()), Some(of.clone()));
+        assert_eq!(LinkEntry::from_wire(&of.to_wire()), Some(of.clone()));
         for wrong in [
             Link {
                 node_uuid: vec![1; 15].into(),
@@ -74,13 +74,13 @@ mod tests {
                 ..of.to_wire()
             },
         ] {
-            assert_eq!(Entry::from_wire(&wrong), None);
+            assert_eq!(LinkEntry::from_wire(&wrong), None);
         }
         let named = Link {
             node_name: "a\nb".repeat(60),
             ..of.to_wire()
         };
-        let name = Entry::from_wire(&named).map(|of| of.name.len());
+        let name = LinkEntry::from_wire(&named).map(|of| of.name.len());
         assert_eq!(name, Some(60));
     }
 }

@@ -59,7 +59,7 @@ impl Default for Sizes {
 
 /// What the caller has to do with the file, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FileChange {
     /// Write these bytes at this place.
     Write {
         /// The place.
@@ -112,7 +112,7 @@ pub struct Ring {
 impl Ring {
     /// Makes the ring of a new file. `sequence` distinguishes processes in one file.
     #[must_use]
-    pub fn new(sizes: Sizes, sequence: u32, steps: &mut Vec<Step>) -> Ring {
+    pub fn new(sizes: Sizes, sequence: u32, steps: &mut Vec<FileChange>) -> Ring {
         // 0 stands for no sequence.
         let sequence = sequence.max(1);
         let mut ring = Ring {
@@ -129,7 +129,7 @@ impl Ring {
                 ..Missing::default()
             },
         };
-        steps.push(Step::Write {
+        steps.push(FileChange::Write {
             at: 0,
             bytes: padding(STATEMENT),
         });
@@ -143,7 +143,7 @@ impl Ring {
     }
 
     /// Encodes a slice. Adds steps if a segment is full.
-    pub fn add(&mut self, slice: &Slice, tracks: &Tracks, steps: &mut Vec<Step>) {
+    pub fn add(&mut self, slice: &Slice, tracks: &Tracks, steps: &mut Vec<FileChange>) {
         let mut before = self.fresh.len();
         self.encode(slice, tracks);
         // Each segment has room for the header of the padding behind the last packet.
@@ -164,7 +164,7 @@ impl Ring {
     }
 
     /// Writes what was added.
-    pub fn commit(&mut self, steps: &mut Vec<Step>) {
+    pub fn commit(&mut self, steps: &mut Vec<FileChange>) {
         if self.fresh.is_empty() {
             return;
         }
@@ -177,12 +177,12 @@ impl Ring {
         // The first write leaves the header there as it is, so that nothing has to be moved.
         let head = bytes[..PAD].to_vec();
         bytes[..PAD].copy_from_slice(&padding_header(rest as usize));
-        steps.push(Step::Write { at, bytes });
-        steps.push(Step::Write { at, bytes: head });
+        steps.push(FileChange::Write { at, bytes });
+        steps.push(FileChange::Write { at, bytes: head });
     }
 
     /// Writes the statement of what is missing. `at` is the present moment.
-    pub fn state(&self, tracks: &Tracks, at: Moment, steps: &mut Vec<Step>) {
+    pub fn state(&self, tracks: &Tracks, at: Moment, steps: &mut Vec<FileChange>) {
         let track = tracks.process() | STATEMENT_TRACK;
         let descriptor = TrackDescriptor {
             uuid: Some(track),
@@ -215,29 +215,29 @@ impl Ring {
         put(&packet, &mut bytes);
         let rest = STATEMENT - bytes.len();
         bytes.extend(padding(rest));
-        steps.push(Step::Write { at: 0, bytes });
+        steps.push(FileChange::Write { at: 0, bytes });
     }
 
     /// Ends the file: nothing may be added any more. A file that has not filled a segment yet becomes shorter.
-    pub fn finish(&mut self, steps: &mut Vec<Step>) {
+    pub fn finish(&mut self, steps: &mut Vec<FileChange>) {
         self.commit(steps);
         if self.segment < self.sizes.segments {
-            steps.push(Step::Length(self.start() + self.written));
+            steps.push(FileChange::Length(self.start() + self.written));
         }
     }
 
-    fn begin_segment(&mut self, steps: &mut Vec<Step>) {
+    fn begin_segment(&mut self, steps: &mut Vec<FileChange>) {
         self.written = 0;
         self.packets.begin_segment();
         self.described.clear();
         let (start, size) = (self.start(), self.sizes.segment);
         // Before the rest of the segment is there, the file ends inside of this packet, which has no meaning.
-        steps.push(Step::Write {
+        steps.push(FileChange::Write {
             at: start,
             bytes: padding_header(size as usize),
         });
         if self.segment < self.sizes.segments {
-            steps.push(Step::Length(start + size));
+            steps.push(FileChange::Length(start + size));
         }
         let place = self.place();
         match self.counts.get_mut(place) {

@@ -13,10 +13,10 @@ use tokio::io::Interest;
 
 use super::{AwayWord, EndRequest, Warmth, Worker};
 use crate::build_cache::Name;
-use crate::handover::{self, Line, ToSupervisor, ToWorker, WorkerFile};
+use crate::handover::{self, SessionLine, ToSupervisor, ToWorker, WorkerFile};
 use crate::supervisor::client::Client;
 use crate::supervisor::hosts::Body;
-use crate::supervisor::leaving::{BUILD_WITHIN, Leaving, Step};
+use crate::supervisor::leaving::{BUILD_WITHIN, Leaving, LeavingAction};
 
 /// Number of messages of one worker that are processed in a row, before other tasks get their turn.
 const MESSAGES_A_TURN: u32 = 16;
@@ -249,7 +249,7 @@ impl Worker {
     }
 
     /// Notes a connection of the client that the worker reports.
-    fn meet(&self, client: &mut Client, line: Line, socket: Option<WorkerFile>) {
+    fn meet(&self, client: &mut Client, line: SessionLine, socket: Option<WorkerFile>) {
         if let Err(error) = client.show(line, socket) {
             tracing::warn!(
                 %error,
@@ -268,7 +268,7 @@ impl Worker {
     fn meet_again(
         &self,
         client: &mut Client,
-        line: Line,
+        line: SessionLine,
         socket: Option<WorkerFile>,
         leaving: &mut Leaving,
     ) {
@@ -333,8 +333,8 @@ impl Worker {
     fn step(&self, body: &Body, leaving: &mut Leaving) {
         let session = self.serves.get().map(|(session, _)| *session);
         match leaving.step(Instant::now()) {
-            Step::Wait => {}
-            Step::Kill => {
+            LeavingAction::Wait => {}
+            LeavingAction::Kill => {
                 if self.was_asked() == EndRequest::Nothing {
                     self.unresponsive.store(true, Ordering::Relaxed);
                     let worker = self.serial;
@@ -353,7 +353,7 @@ impl Worker {
                 }
                 body.kill(self);
             }
-            Step::TellStuck => {
+            LeavingAction::TellStuck => {
                 self.stuck.store(true, Ordering::Relaxed);
                 tracing::error!(
                     ?session,
@@ -550,7 +550,12 @@ mod tests {
         let (mut client, mut leaving) = (Client::new().unwrap(), Leaving::default());
         let mut report = |socket: &OwnedFd, client: &mut Client| {
             let socket = socket.try_clone().unwrap();
-            worker.meet_again(client, Line::Commands, Some(socket.into()), &mut leaving);
+            worker.meet_again(
+                client,
+                SessionLine::Commands,
+                Some(socket.into()),
+                &mut leaving,
+            );
         };
         let (near, far) = UnixStream::pair().unwrap();
         let first = OwnedFd::from(near);

@@ -34,12 +34,12 @@ pub(super) struct EagerWrites {
 
 #[derive(Default)]
 struct EagerState {
-    entries: HashMap<EventId, Entry, ById>,
+    entries: HashMap<EventId, EagerProgress, ById>,
     // Bytes that have arrived or are arriving, and that no command has taken or given up.
     early: u64,
     // How many bytes of `early` each arriving write accounts for. At most one entry per lane.
     arriving: HashMap<EventId, u64, ById>,
-    // Number of [`Entry::Unwanted`] entries.
+    // Number of [`EagerProgress::Unwanted`] entries.
     unwanted: usize,
 }
 
@@ -53,8 +53,8 @@ impl EagerState {
             return Err(UploadError::Twice(event));
         }
         match self.entries.get(&event) {
-            Some(Entry::Arrived(_)) => return Err(UploadError::Twice(event)),
-            Some(Entry::Unwanted) => {
+            Some(EagerProgress::Arrived(_)) => return Err(UploadError::Twice(event)),
+            Some(EagerProgress::Unwanted) => {
                 self.entries.remove(&event);
                 self.unwanted -= 1;
                 return Ok(false);
@@ -81,14 +81,14 @@ impl EagerState {
             self.early -= std::mem::take(counted);
         }
         match self.entries.remove(&event) {
-            Some(Entry::Arrived(block)) => {
+            Some(EagerProgress::Arrived(block)) => {
                 self.early -= block.as_ref().len() as u64;
                 Ok(Some(block))
             }
             Some(entry) => {
-                let before = matches!(entry, Entry::Unwanted);
+                let before = matches!(entry, EagerProgress::Unwanted);
                 self.unwanted += usize::from(!before);
-                self.entries.insert(event, Entry::Unwanted);
+                self.entries.insert(event, EagerProgress::Unwanted);
                 if self.unwanted > MOST_UNWANTED {
                     return Err(());
                 }
@@ -100,7 +100,7 @@ impl EagerState {
 }
 
 /// The state of an eager write.
-enum Entry {
+enum EagerProgress {
     /// The command has arrived, but may not run yet.
     Announced,
     /// The bytes have arrived; the command has not, or may not run yet.
@@ -132,11 +132,11 @@ impl EagerWrites {
         let mut state = self.state.lock();
         match state.entries.get(&event) {
             None => {
-                state.entries.insert(event, Entry::Announced);
+                state.entries.insert(event, EagerProgress::Announced);
                 true
             }
             // The command finds the bytes when it runs.
-            Some(Entry::Arrived(_)) => true,
+            Some(EagerProgress::Arrived(_)) => true,
             Some(_) => false,
         }
     }
@@ -155,7 +155,7 @@ impl EagerWrites {
     /// Takes the bytes of a command that may run now. `Err` if they have still to come.
     pub(super) fn take(&self, event: EventId) -> Result<Block, Missing<'_>> {
         let mut state = self.state.lock();
-        let Some(Entry::Arrived(block)) = state.entries.remove(&event) else {
+        let Some(EagerProgress::Arrived(block)) = state.entries.remove(&event) else {
             return Err(Missing { state, event });
         };
         state.early -= block.as_ref().len() as u64;
@@ -191,16 +191,16 @@ impl EagerWrites {
             return Err(error.into());
         }
         let (waiting, gone) = match state.entries.remove(&event) {
-            None | Some(Entry::Announced) => {
-                state.entries.insert(event, Entry::Arrived(block));
+            None | Some(EagerProgress::Announced) => {
+                state.entries.insert(event, EagerProgress::Arrived(block));
                 return Ok(());
             }
-            Some(Entry::Waiting(waiting)) => (Some(waiting), block),
-            Some(Entry::Unwanted) => {
+            Some(EagerProgress::Waiting(waiting)) => (Some(waiting), block),
+            Some(EagerProgress::Unwanted) => {
                 state.unwanted -= 1;
                 (None, block)
             }
-            Some(Entry::Arrived(_)) => return Err(UploadError::Twice(event).into()),
+            Some(EagerProgress::Arrived(_)) => return Err(UploadError::Twice(event).into()),
         };
         state.early -= counted;
         drop(state);
@@ -221,7 +221,7 @@ pub(super) struct Missing<'a> {
 impl Missing<'_> {
     /// Has `run` get the bytes when they arrive. It may call the driver.
     pub(super) fn wait(mut self, run: impl FnOnce(Block) + Send + 'static) {
-        let waiting = Entry::Waiting(Box::new(run));
+        let waiting = EagerProgress::Waiting(Box::new(run));
         self.state.entries.insert(self.event, waiting);
     }
 }
@@ -265,7 +265,9 @@ mod tests {
     fn writes_that_will_not_run_are_bounded_and_go_with_their_bytes() {
         let mut state = EagerState::default();
         let mut announce_and_give_up = |event| {
-            state.entries.insert(EventId(event), Entry::Announced);
+            state
+                .entries
+                .insert(EventId(event), EagerProgress::Announced);
             state.give_up(EventId(event)).map(drop)
         };
         for event in 0..MOST_UNWANTED as u64 {

@@ -26,7 +26,7 @@ use super::path::{Path, RouteWait};
 use super::peers::{Peers, Why};
 use super::turns::Turns;
 use super::writer::LaneWriters;
-use crate::accounting::Slot;
+use crate::accounting::LedgerSlot;
 use crate::runtime::block::Blocks;
 use crate::worker::objects::Queue;
 use crate::worker::objects::command::Command;
@@ -66,7 +66,7 @@ pub(crate) struct Engine {
     /// How long lanes and links wait for their next connection; zero: they end with their connections.
     pub(super) resume: Duration,
     /// Where the session counts its usage.
-    pub(super) account: Slot,
+    pub(super) account: LedgerSlot,
     /// Queue to the client.
     pub(super) outgoing: Outgoing,
     incoming: Mutex<HashMap<EventId, Arc<dyn Incoming>, ById>>,
@@ -89,7 +89,7 @@ impl Engine {
     /// connections.
     pub(crate) fn new(
         session: Weak<dyn Reports>,
-        account: Slot,
+        account: LedgerSlot,
         scope: Scope,
         resume: Duration,
     ) -> Engine {
@@ -244,7 +244,7 @@ mod tests {
     fn a_transfer_over_a_dropped_link_need_not_begin() {
         let engine = Arc::new(Engine::new(
             Weak::<Nobody>::new(),
-            Slot::alone(),
+            LedgerSlot::alone(),
             Scope::default(),
             Duration::ZERO,
         ));

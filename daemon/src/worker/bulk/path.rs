@@ -28,8 +28,8 @@ pub(crate) struct Path {
 
 #[derive(Default)]
 struct Route {
-    way: Way,
-    // Counts the changes of `way`. A timer compares it to find out whether it is outdated.
+    state: RouteState,
+    // Counts the changes of `state`. A timer compares it to find out whether it is outdated.
     turn: u64,
     // Incarnation of the link to which `lanes` belong. Lanes of earlier incarnations differ.
     incarnation: u64,
@@ -39,7 +39,7 @@ struct Route {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Way {
+enum RouteState {
     /// The link is not up yet.
     #[default]
     Waiting,
@@ -95,8 +95,8 @@ impl Path {
     /// cannot change meanwhile.
     pub(super) fn put<T>(&self, client: &Outgoing, put: impl FnOnce(&Outgoing) -> T) -> T {
         let route = self.route.lock();
-        match route.way {
-            Way::ViaClient => put(client),
+        match route.state {
+            RouteState::ViaClient => put(client),
             _ => put(&self.own),
         }
     }
@@ -105,11 +105,11 @@ impl Path {
     /// whether this is the first lane after a break.
     pub(super) fn attached(&self, incarnation: u64, lane: Arc<Stream>) -> Option<bool> {
         let mut route = self.route.lock();
-        let again = matches!(route.way, Way::Broken | Way::Lost(_));
-        match route.way {
-            Way::ViaClient => return None,
-            Way::Up => {}
-            _ => route.change(Way::Up),
+        let again = matches!(route.state, RouteState::Broken | RouteState::Lost(_));
+        match route.state {
+            RouteState::ViaClient => return None,
+            RouteState::Up => {}
+            _ => route.change(RouteState::Up),
         }
         route.incarnation = incarnation;
         route.lanes.push(lane);
@@ -126,7 +126,7 @@ impl Path {
         for lane in route.lanes.drain(..) {
             lane.shut_down();
         }
-        route.change(Way::Broken);
+        route.change(RouteState::Broken);
         let unsent = self.own.break_off();
         drop(route);
         // A lane of the next incarnation has the same number.
@@ -139,11 +139,11 @@ impl Path {
     /// Routes the link via the client's lanes from now on. Returns whether earlier messages may be lost.
     pub(super) fn via_client(&self, client: &Outgoing) -> bool {
         let mut route = self.route.lock();
-        if route.way == Way::ViaClient {
+        if route.state == RouteState::ViaClient {
             return false;
         }
-        let again = route.way != Way::Waiting;
-        route.change(Way::ViaClient);
+        let again = route.state != RouteState::Waiting;
+        route.change(RouteState::ViaClient);
         client.take_over(&self.own);
         again
     }
@@ -152,9 +152,9 @@ impl Path {
     /// the turn it belongs to.
     pub(super) fn count(&self) -> Option<(RouteWait, u64)> {
         let mut route = self.route.lock();
-        let cause = match route.way {
-            Way::Waiting => RouteWait::Making,
-            Way::Broken => RouteWait::Broken,
+        let cause = match route.state {
+            RouteState::Waiting => RouteWait::Making,
+            RouteState::Broken => RouteWait::Broken,
             _ => return None,
         };
         (!std::mem::replace(&mut route.timed, true)).then_some((cause, route.turn))
@@ -164,11 +164,11 @@ impl Path {
     /// has not changed since.
     pub(super) fn give_up(&self, turn: u64) -> Option<String> {
         let mut route = self.route.lock();
-        let message = match route.way {
-            Way::Waiting if route.turn == turn => {
+        let message = match route.state {
+            RouteState::Waiting if route.turn == turn => {
                 format!("link {} was not up before the timeout", self.id.0)
             }
-            Way::Broken if route.turn == turn => {
+            RouteState::Broken if route.turn == turn => {
                 format!(
                     "link {} broke, and no other route replaced it before the timeout",
                     self.id.0
@@ -176,7 +176,7 @@ impl Path {
             }
             _ => return None,
         };
-        route.change(Way::Lost(message.clone()));
+        route.change(RouteState::Lost(message.clone()));
         Some(message)
     }
 
@@ -184,14 +184,16 @@ impl Path {
     /// data that was queued.
     pub(super) fn give_up_for_good(&self, message: &str) -> Unsent {
         self.stop();
-        self.route.lock().change(Way::Lost(message.to_owned()));
+        self.route
+            .lock()
+            .change(RouteState::Lost(message.to_owned()));
         self.own.break_off()
     }
 
     /// Returns why the path was given up.
     pub(super) fn lost(&self) -> Option<String> {
-        match &self.route.lock().way {
-            Way::Lost(message) => Some(message.clone()),
+        match &self.route.lock().state {
+            RouteState::Lost(message) => Some(message.clone()),
             _ => None,
         }
     }
@@ -235,8 +237,8 @@ impl Path {
 }
 
 impl Route {
-    fn change(&mut self, way: Way) {
-        self.way = way;
+    fn change(&mut self, state: RouteState) {
+        self.state = state;
         self.turn += 1;
         self.timed = false;
     }

@@ -101,7 +101,7 @@ fn key(far: &Far) -> Key {
     (far.direction, far.transfer)
 }
 
-struct End {
+struct PeerTransfer {
     far: Far,
     total: u64,
     heard: Heard,
@@ -116,15 +116,15 @@ pub(super) struct Peers(Mutex<PeersState>);
 
 #[derive(Default)]
 struct PeersState {
-    ends: HashMap<Key, End>,
+    ends: HashMap<Key, PeerTransfer>,
     early: HashMap<(Origin, EventId), Heard>,
     early_order: VecDeque<(Origin, EventId)>,
-    ended: HashMap<Key, Ended>,
+    ended: HashMap<Key, PastTransfer>,
     ended_order: VecDeque<Key>,
 }
 
 #[derive(Clone, Copy)]
-enum Ended {
+enum PastTransfer {
     /// Completed; the value is the number of bytes transferred.
     Whole(u64),
     Early(Status),
@@ -151,7 +151,7 @@ impl Peers {
                 heard.over = heard.over.or(early.over);
             }
         }
-        let end = End {
+        let end = PeerTransfer {
             far: *far,
             total,
             credited: far.direction == Direction::Send && heard.credit.is_some_and(|c| c > 0),
@@ -201,7 +201,7 @@ impl Peers {
             let offer = gone.as_ref().and_then(|end| end.heard.offer);
             let has_more = offer.is_some_and(|offer| offer != total);
             cancel = early.or(has_more.then(|| Why::mismatch().status));
-            let how = early.map_or(Ended::Whole(total), Ended::Early);
+            let how = early.map_or(PastTransfer::Whole(total), PastTransfer::Early);
             state.ended.insert(key, how);
             state.ended_order.push_back(key);
             if state.ended_order.len() > MOST_ENDED
@@ -240,14 +240,14 @@ impl Peers {
         }
         if let Some(ended) = state.ended.get(&key) {
             let status = match *ended {
-                Ended::Early(status) => Some(status),
+                PastTransfer::Early(status) => Some(status),
                 // The sender has more bytes, which no command will take.
-                Ended::Whole(total)
+                PastTransfer::Whole(total)
                     if direction == Direction::Receive && header.offset != total =>
                 {
                     Some(Why::mismatch().status)
                 }
-                Ended::Whole(_) => None,
+                PastTransfer::Whole(_) => None,
             };
             return Ok(status.map(|status| Header::cancel(header.transfer, status.0)));
         }
@@ -316,7 +316,7 @@ impl Peers {
     /// Ends all transfers, because the session ends. Returns those in progress.
     pub(super) fn all(&self, why: &Why) -> Vec<Arc<dyn TransferInProgress>> {
         let mut state = self.0.lock();
-        let running = |end: &mut End| {
+        let running = |end: &mut PeerTransfer| {
             end.heard.over.get_or_insert_with(|| why.clone());
             end.running.take()
         };
@@ -361,7 +361,7 @@ impl PeersState {
         &mut self,
         link: LinkId,
         why: &Why,
-        which: impl Fn(&End) -> bool,
+        which: impl Fn(&PeerTransfer) -> bool,
     ) -> Vec<Arc<dyn TransferInProgress>> {
         let ends = self.ends.values_mut();
         let ends = ends.filter(|end| end.far.link == link && which(end));

@@ -19,7 +19,7 @@ use super::{Bound, DeviceQueue, Memory, Sampler};
 /// The arguments of a kernel as of some command.
 #[derive(Clone, Default)]
 pub(crate) struct Arguments {
-    slots: Vec<Slot>,
+    slots: Vec<ArgumentSlot>,
     reaches: Reaches,
 }
 
@@ -32,7 +32,7 @@ struct Reaches {
 }
 
 #[derive(Clone)]
-struct Slot {
+struct ArgumentSlot {
     // 0 means never set.
     version: u64,
     value: Value,
@@ -69,13 +69,13 @@ impl Arguments {
     /// Sets an argument. `version` grows with every change in the session.
     pub(crate) fn set(&mut self, index: usize, value: Value, version: u64) {
         if self.slots.len() <= index {
-            let empty = Slot {
+            let empty = ArgumentSlot {
                 version: 0,
                 value: Value::NullMemory,
             };
             self.slots.resize(index + 1, empty);
         }
-        self.slots[index] = Slot { version, value };
+        self.slots[index] = ArgumentSlot { version, value };
     }
 
     /// Sets the memory that the kernel reaches indirectly.

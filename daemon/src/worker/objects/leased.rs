@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 
-use crate::accounting::{DEVICES, DeviceName, DeviceTurn, Slot};
+use crate::accounting::{DEVICES, DeviceName, DeviceTurn, LedgerSlot};
 use crate::handover::Leased;
 
 /// The session's share of the node.
@@ -22,7 +22,7 @@ pub(crate) struct NodeShare {
     devices: Option<HashMap<(PlatformIndex, DeviceIndex), Arc<Account>>>,
     /// The session's turns on devices whose shares have a `time`.
     timed: Vec<(PlatformIndex, DeviceIndex)>,
-    slot: Slot,
+    slot: LedgerSlot,
 }
 
 /// An account of device memory: a limit, and the bytes in use.
@@ -37,7 +37,7 @@ enum Account {
     /// Memory of all sessions of the lease on this node together.
     Lease {
         limit: u64,
-        slot: Slot,
+        slot: LedgerSlot,
         /// The device's index in the slot.
         place: usize,
     },
@@ -71,7 +71,7 @@ impl Account {
 impl NodeShare {
     /// Makes the share of a session: `memory` bytes in all (0: no limit) on the `leased` devices (`None`:
     /// all). The limits of leased devices apply to all sessions with a slot in the same page.
-    pub(crate) fn new(memory: u64, leased: Option<&[Leased]>, slot: &Slot) -> NodeShare {
+    pub(crate) fn new(memory: u64, leased: Option<&[Leased]>, slot: &LedgerSlot) -> NodeShare {
         let own = |limit| Account::Own {
             limit,
             used: AtomicU64::new(0),
@@ -177,7 +177,7 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::{Entry, Ledger};
+    use crate::accounting::{Ledger, LedgerEntry};
 
     const P: PlatformIndex = PlatformIndex(0);
 
@@ -191,12 +191,12 @@ mod tests {
     }
 
     /// The slots of a lease's sessions, in one page.
-    fn slots<const N: usize>() -> ([Slot; N], [Entry; N]) {
+    fn slots<const N: usize>() -> ([LedgerSlot; N], [LedgerEntry; N]) {
         let ledger = Ledger::new(N as u32).unwrap();
         let entries = [(); N].map(|()| ledger.enter().unwrap());
-        let slot = |entry: &Entry| {
+        let slot = |entry: &LedgerEntry| {
             let page = entry.page().try_clone_to_owned().unwrap();
-            Slot::adopt(&page, entry.number()).unwrap()
+            LedgerSlot::adopt(&page, entry.number()).unwrap()
         };
         (std::array::from_fn(|n| slot(&entries[n])), entries)
     }

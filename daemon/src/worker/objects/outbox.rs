@@ -34,7 +34,7 @@ use super::commons::Alive;
 use super::console::Wake;
 use super::printed::Printed;
 use super::progress::{Progress, may_spoil};
-use crate::accounting::{Busy, Slot};
+use crate::accounting::{Busy, LedgerSlot};
 use crate::worker::connection::EventSink;
 
 /// Ended commands that the client has learned of or soon will. Their native events are released with them.
@@ -106,7 +106,7 @@ impl Outbox {
     pub(crate) fn new(
         sink: Arc<dyn EventSink>,
         printed: Printed,
-        account: Slot,
+        account: LedgerSlot,
         busy: Arc<Busy>,
         alive: Alive,
     ) -> Outbox {
@@ -458,7 +458,7 @@ fn has_something(batch: &EventBatch) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::Slot;
+    use crate::accounting::LedgerSlot;
     use std::sync::Barrier;
 
     /// Stops each batch twice: when it arrives, and until the test releases it.
@@ -482,7 +482,7 @@ mod tests {
         .unwrap();
         let stops = Arc::new(StopSink(Barrier::new(2), Mutex::default()));
         let sink: Arc<dyn EventSink> = Arc::<StopSink>::clone(&stops);
-        let account = Slot::alone();
+        let account = LedgerSlot::alone();
         let busy = Busy::new(account.clone(), []);
         let printed = Printed::new(Some(read));
         let outbox = Outbox::new(sink, printed, account, busy, Alive::default());
@@ -509,7 +509,7 @@ mod tests {
     fn bytes_that_were_applied_while_another_thread_sends_are_reported() {
         let stops = Arc::new(StopSink(Barrier::new(2), Mutex::default()));
         let sink: Arc<dyn EventSink> = Arc::<StopSink>::clone(&stops);
-        let account = Slot::alone();
+        let account = LedgerSlot::alone();
         let busy = Busy::new(account.clone(), []);
         let outbox = Outbox::new(sink, Printed::new(None), account, busy, Alive::default());
         std::thread::scope(|scope| {
@@ -550,7 +550,7 @@ mod tests {
     fn nothing_is_sent_from_a_suspicious_failure_on_until_its_context_was_looked_at() {
         let sent = Arc::new(Sent::default());
         let sink: Arc<dyn EventSink> = Arc::<Sent>::clone(&sent);
-        let account = Slot::alone();
+        let account = LedgerSlot::alone();
         let busy = Busy::new(account.clone(), []);
         let outbox = Outbox::new(sink, Printed::new(None), account, busy, Alive::default());
         let end = |event, status| Completion {

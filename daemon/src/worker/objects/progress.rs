@@ -11,12 +11,12 @@ use std::time::Instant;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use crate::accounting::{Counter, Slot};
+use crate::accounting::{Counter, LedgerSlot};
 
 /// The progress of one session.
 pub(crate) struct Progress {
     // Counts the commands whose completion is still to come. The supervisor reads this if the process dies.
-    account: Slot,
+    account: LedgerSlot,
     // Whether the session is in a host.
     is_timed: AtomicBool,
     // When the first of these commands began or the latest one ended, as of [`nanoseconds`].
@@ -26,7 +26,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(account: Slot) -> Progress {
+    pub(super) fn new(account: LedgerSlot) -> Progress {
         Progress {
             account,
             is_timed: AtomicBool::new(false),
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     fn progress() -> Arc<Progress> {
-        Arc::new(Progress::new(Slot::alone()))
+        Arc::new(Progress::new(LedgerSlot::alone()))
     }
 
     fn wait_for_the_clock() {

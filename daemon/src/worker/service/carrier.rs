@@ -89,7 +89,7 @@ pub(super) fn read_all<R>(
         }
         match read(reading) {
             lost @ (Ending::ClientClosed | Ending::ClientLost { .. }) if stage.resumes() => {
-                stage.ended(handover::Line::Commands, number, lost);
+                stage.ended(handover::SessionLine::Commands, number, lost);
             }
             ending => return ending,
         }

@@ -133,12 +133,12 @@ impl Ending {
 pub(super) struct Endings(mpsc::Sender<Ending>);
 
 /// The receiving end, on which the main thread waits.
-pub(super) struct Ended(mpsc::Receiver<Ending>);
+pub(super) struct EndingReceiver(mpsc::Receiver<Ending>);
 
 impl Endings {
-    pub(super) fn new() -> (Endings, Ended) {
+    pub(super) fn new() -> (Endings, EndingReceiver) {
         let (sender, receiver) = mpsc::channel();
-        (Endings(sender), Ended(receiver))
+        (Endings(sender), EndingReceiver(receiver))
     }
 
     /// Reports a reason. Only the first one counts.
@@ -147,7 +147,7 @@ impl Endings {
     }
 }
 
-impl Ended {
+impl EndingReceiver {
     /// Waits for the first reason and returns it.
     pub(super) fn wait(&self) -> Ending {
         self.0

@@ -63,7 +63,7 @@ pub(super) fn carry(
     }
     let _closing = Closing(Arc::clone(&events));
     Arc::clone(&events).serve(first);
-    stage.carries(Arc::new(Shared(Arc::clone(&events))));
+    stage.carries(Arc::new(SharedEvents(Arc::clone(&events))));
     for later in arrivals.try_iter() {
         Arc::clone(&events).serve(later.arrived);
     }
@@ -433,9 +433,9 @@ impl EventSink for GrpcEvents {
 }
 
 /// The carrier as the stage has it, which needs to share the events with new threads.
-struct Shared(Arc<GrpcEvents>);
+struct SharedEvents(Arc<GrpcEvents>);
 
-impl Carrier for Shared {
+impl Carrier for SharedEvents {
     fn switch(&self, arrived: Arrived) {
         Arc::clone(&self.0).serve(arrived);
     }

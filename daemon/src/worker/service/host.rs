@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
 
-use super::ending::{Ended, Ending, Endings};
+use super::ending::{Ending, EndingReceiver, Endings};
 use super::stage::Stage;
 use super::{Loading, RunningSession, Threads, named};
 use crate::handover::{self, ToSupervisor, ToWorker};
@@ -150,7 +150,7 @@ fn end(
 ) {
     let (_, store_within) = running.finish(running.ended.wait());
     let RunningSession { stage, ended } = running;
-    drop::<Ended>(ended);
+    drop::<EndingReceiver>(ended);
     stage.close();
     // The threads of the connection service may wait for any of these.
     loading.look_again();

@@ -47,7 +47,7 @@ use crate::handover::{self, Restores, ToSupervisor};
 use crate::sys;
 use causeway_proto::id::{DeviceIndex, PlatformIndex};
 use causeway_serving::logging::{Logging, Name};
-use ending::{Ended, Ending, Endings};
+use ending::{Ending, EndingReceiver, Endings};
 use host::Room;
 use stage::{Commands, Stage};
 
@@ -209,7 +209,7 @@ impl Threads {
 /// A session whose threads run.
 struct RunningSession {
     stage: Arc<Stage>,
-    ended: Ended,
+    ended: EndingReceiver,
 }
 
 impl RunningSession {
@@ -218,7 +218,7 @@ impl RunningSession {
         channel: OwnedFd,
         loading: Arc<Loading>,
         threads: Threads,
-        (endings, ended): (Endings, Ended),
+        (endings, ended): (Endings, EndingReceiver),
     ) -> io::Result<RunningSession> {
         let (commands, arrivals) = mpsc::channel();
         let service = threads.service.clone();
@@ -344,7 +344,7 @@ fn restores(stage: &Stage, restores: Option<Restores>) -> Option<(Restores, Sour
 
 /// Lets the session stop its transfers and links, and store its builds. Does not wait for a driver that does
 /// not return, and no longer than the supervisor wants the session.
-fn tidy_up(session: Arc<Session>, store_within: Duration, ended: &Ended) {
+fn tidy_up(session: Arc<Session>, store_within: Duration, ended: &EndingReceiver) {
     let (done, wait) = mpsc::channel();
     let started = named("tidy-up", move || {
         session.end(store_within);

@@ -16,7 +16,7 @@ use super::ending::Ending;
 use super::stage::Stage;
 use crate::handover::{Restores, ToSupervisor};
 use crate::worker::session::Session;
-use crate::worker::session::parking::{Outcome, Way};
+use crate::worker::session::parking::{Outcome, ParkingClient};
 
 /// Time for the client to leave.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
@@ -44,9 +44,9 @@ fn park(stage: &Arc<Stage>, contents: &[File]) {
     while session.wants_record() && !stage.is_closed() {
         std::thread::sleep(LOOK_EVERY);
     }
-    let way = OfStage { stage, carrier };
+    let client = OfStage { stage, carrier };
     let turn = session.parking_turn();
-    match session.park(&turn, contents, &way) {
+    match session.park(&turn, contents, &client) {
         Outcome::Parked { applied, events } => {
             drop(turn);
             stage.report(&ToSupervisor::Parked(Restores {
@@ -100,11 +100,11 @@ fn checkpoint(stage: &Arc<Stage>, may_hold: bool) -> bool {
         session.tell_parking(Parking::Unable);
         return false;
     }
-    let way = OfStage { stage, carrier };
+    let client = OfStage { stage, carrier };
     let begun = Instant::now();
     let made = memory_file().map_err(|error| error.to_string());
     let outcome = match &made {
-        Ok(contents) => session.checkpoint(&turn, std::slice::from_ref(contents), most, &way),
+        Ok(contents) => session.checkpoint(&turn, std::slice::from_ref(contents), most, &client),
         Err(error) => Outcome::Never(error.clone()),
     };
     let sealed = |contents: File| seal(contents).map_err(|error| error.to_string());
@@ -113,7 +113,7 @@ fn checkpoint(stage: &Arc<Stage>, may_hold: bool) -> bool {
         (Outcome::Parked { applied, events }, Ok((contents, bytes))) => {
             let took = begun.elapsed();
             let holder = match may_hold {
-                true => session.ask_holder(&turn, bytes, &way),
+                true => session.ask_holder(&turn, bytes, &client),
                 false => Some(Holder::Node),
             };
             match holder {
@@ -182,7 +182,7 @@ struct OfStage<'a> {
     carrier: Arc<dyn Carrier>,
 }
 
-impl Way for OfStage<'_> {
+impl ParkingClient for OfStage<'_> {
     fn is_over(&self) -> bool {
         self.stage.is_closed()
     }

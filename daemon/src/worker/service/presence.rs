@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::handover::{AwayTimes, Line};
+use crate::handover::{AwayTimes, SessionLine};
 
 /// How a connection of the client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Presence {
     }
 
     /// Handles a connection that has proved the secret, and that replaces the one before.
-    pub(super) fn came(&mut self, line: Line, is_direct: bool, now: Instant) -> Change {
+    pub(super) fn came(&mut self, line: SessionLine, is_direct: bool, now: Instant) -> Change {
         *self.line(line) = Connected::Here {
             is_direct,
             since: now,
@@ -105,7 +105,7 @@ impl Presence {
     }
 
     /// Handles the end of the newest connection.
-    pub(super) fn ended(&mut self, line: Line, how: How, now: Instant) -> Change {
+    pub(super) fn ended(&mut self, line: SessionLine, how: How, now: Instant) -> Change {
         let before = std::mem::replace(self.line(line), Connected::Gone);
         let latest = |limit| {
             let until = now + limit;
@@ -128,8 +128,8 @@ impl Presence {
         // since then belongs to a client that is on its way back.
         let silence = self.silence;
         let other = match line {
-            Line::Commands => &mut self.heartbeat,
-            Line::Heartbeat => &mut self.commands,
+            SessionLine::Commands => &mut self.heartbeat,
+            SessionLine::Heartbeat => &mut self.commands,
         };
         let is_old = matches!(*other, Connected::Here { since, .. } if since + silence <= now);
         let alone = how == How::Closed || !is_old;
@@ -155,10 +155,10 @@ impl Presence {
         self.away.map(|away| away.until)
     }
 
-    fn line(&mut self, line: Line) -> &mut Connected {
+    fn line(&mut self, line: SessionLine) -> &mut Connected {
         match line {
-            Line::Commands => &mut self.commands,
-            Line::Heartbeat => &mut self.heartbeat,
+            SessionLine::Commands => &mut self.commands,
+            SessionLine::Heartbeat => &mut self.heartbeat,
         }
     }
 }
@@ -174,7 +174,7 @@ mod tests {
     };
     const KILLED: Duration = AwayTimes::KILLED;
     const SILENCE: Duration = Duration::from_secs(4);
-    const LINES: [Line; 2] = [Line::Commands, Line::Heartbeat];
+    const LINES: [SessionLine; 2] = [SessionLine::Commands, SessionLine::Heartbeat];
 
     fn connected(is_direct: bool, now: Instant) -> Presence {
         let mut presence = Presence::new(GRANTED, SILENCE);
@@ -212,7 +212,7 @@ mod tests {
         for line in LINES {
             let _ = presence.came(line, false, now);
         }
-        let _ = presence.ended(Line::Heartbeat, How::Silent, now);
+        let _ = presence.ended(SessionLine::Heartbeat, How::Silent, now);
         assert_eq!(presence.deadline(), Some(now + keep));
     }
 
@@ -222,13 +222,22 @@ mod tests {
         let later = now + Duration::from_secs(2);
         let mut presence = connected(true, now);
         let alone = Change::Leaves { alone: true };
-        assert_eq!(presence.ended(Line::Heartbeat, How::Closed, now), alone);
+        assert_eq!(
+            presence.ended(SessionLine::Heartbeat, How::Closed, now),
+            alone
+        );
         assert_eq!(presence.deadline(), Some(now + KILLED));
-        assert_eq!(presence.ended(Line::Commands, How::Closed, later), alone);
+        assert_eq!(
+            presence.ended(SessionLine::Commands, How::Closed, later),
+            alone
+        );
         assert_eq!(presence.deadline(), Some(later + KILLED));
-        assert_eq!(presence.came(Line::Commands, true, later), Change::Nothing);
+        assert_eq!(
+            presence.came(SessionLine::Commands, true, later),
+            Change::Nothing
+        );
         assert_eq!(presence.deadline(), Some(later + GRANTED.resume));
-        let back = presence.came(Line::Heartbeat, true, later);
+        let back = presence.came(SessionLine::Heartbeat, true, later);
         assert_eq!(back, Change::Returns(Duration::from_secs(2)));
         assert_eq!((presence.deadline(), presence.away_since()), (None, None));
     }
@@ -271,10 +280,10 @@ mod tests {
         let now = Instant::now();
         let mut presence = connected(true, now);
         let later = now + SILENCE;
-        presence.came(Line::Commands, true, later);
-        let change = presence.ended(Line::Heartbeat, How::Silent, later);
+        presence.came(SessionLine::Commands, true, later);
+        let change = presence.ended(SessionLine::Heartbeat, How::Silent, later);
         assert_eq!(change, Change::Leaves { alone: true });
-        let back = presence.came(Line::Heartbeat, true, later);
+        let back = presence.came(SessionLine::Heartbeat, true, later);
         assert_eq!(back, Change::Returns(Duration::ZERO));
     }
 
@@ -283,7 +292,7 @@ mod tests {
         let now = Instant::now();
         for line in LINES {
             let mut presence = connected(true, now);
-            let _ = presence.ended(Line::Heartbeat, How::Silent, now + SILENCE);
+            let _ = presence.ended(SessionLine::Heartbeat, How::Silent, now + SILENCE);
             let until = now + SILENCE + GRANTED.keep;
             // Through a tunnel, or with the client's word that it comes back.
             for is_direct in [false, true] {
@@ -301,9 +310,9 @@ mod tests {
     fn a_client_that_is_killed_while_it_comes_back_is_not_waited_for() {
         let now = Instant::now();
         let mut presence = connected(true, now);
-        presence.ended(Line::Heartbeat, How::Silent, now);
-        presence.came(Line::Commands, true, now);
-        presence.ended(Line::Commands, How::Closed, now);
+        presence.ended(SessionLine::Heartbeat, How::Silent, now);
+        presence.came(SessionLine::Commands, true, now);
+        presence.ended(SessionLine::Commands, How::Closed, now);
         assert_eq!(presence.deadline(), Some(now + KILLED));
     }
 
@@ -316,7 +325,7 @@ mod tests {
             let mut presence = connected(false, now);
             for (kind, flag, seconds) in steps {
                 now += Duration::from_secs(seconds);
-                let line = if flag { Line::Commands } else { Line::Heartbeat };
+                let line = if flag { SessionLine::Commands } else { SessionLine::Heartbeat };
                 match kind {
                     0 | 1 => {
                         let _ = presence.came(line, kind == 0, now);

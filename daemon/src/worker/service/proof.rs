@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use causeway_lane::{NotShared, Shared, Stream};
+use causeway_lane::{NotShared, RingPair, Stream};
 use causeway_proto::id::SessionSecret;
 use causeway_proto::preamble::{
     self, BadPreamble, CLIENT_PROOF, ClientWord, Greeting, Introduction, PREAMBLE, Purpose, Verdict,
@@ -131,7 +131,7 @@ pub(super) fn fits(socket: &TcpStream, purpose: Purpose) -> Result<(), Verdict> 
 }
 
 /// Takes the shared memory that the client offers on an authenticated connection.
-fn share(socket: TcpStream) -> Result<Shared, NotShared> {
+fn share(socket: TcpStream) -> Result<RingPair, NotShared> {
     causeway_lane::accept(OwnedFd::from(socket), Instant::now() + TIME_LIMIT)
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use causeway_lane::Stopped;
 use causeway_proto::preamble::{ClientWord, Introduction, PREAMBLE, Preamble, Purpose, Verdict};
-use causeway_security::{Line as SecuredLine, SessionCertificate};
+use causeway_security::{Line, SessionCertificate};
 use causeway_serving::logging::Name;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -16,9 +16,9 @@ use super::carrier::Arrived;
 use super::ending::Ending;
 use super::stage::{Commands, Stage};
 use super::{Loading, Threads, heartbeat, parking, peer, proof};
-use crate::accounting::{Counter, Slot};
+use crate::accounting::{Counter, LedgerSlot};
 use crate::build_cache::Client;
-use crate::handover::{self, Assignment, Line, ToWorker};
+use crate::handover::{self, Assignment, SessionLine, ToWorker};
 use crate::worker::connection::Connection;
 
 /// Receives the supervisor's messages until it closes its end of the channel. Then the session ends. Stops if a
@@ -85,7 +85,7 @@ fn assign(
 ) -> Result<(), String> {
     threads.name_in_log(names(&assignment));
     tracing::debug!("the worker has a session now");
-    let account = Slot::adopt(page, assignment.slot)
+    let account = LedgerSlot::adopt(page, assignment.slot)
         .map_err(|error| format!("cannot map the supervisor's page of counters: {error}"))?;
     stage.count_in(account);
     let certificate = assignment.certificate.as_ref();
@@ -280,8 +280,8 @@ fn attach(stage: &Arc<Stage>, proved: Proved) {
         number,
         stopped,
     } = proved;
-    let carry = |line: SecuredLine, is_grpc| {
-        if stage.show_client(Line::Commands, number, line.socket(), &word) {
+    let carry = |line: Line, is_grpc| {
+        if stage.show_client(SessionLine::Commands, number, line.socket(), &word) {
             let arrived = Arrived {
                 line,
                 number,
@@ -302,7 +302,7 @@ fn attach(stage: &Arc<Stage>, proved: Proved) {
             }
         }
         Connection::Heartbeat(line) => {
-            if !stage.show_client(Line::Heartbeat, number, line.socket(), &word) {
+            if !stage.show_client(SessionLine::Heartbeat, number, line.socket(), &word) {
                 return;
             }
             if let Some(assignment) = stage.assignment() {
@@ -311,7 +311,7 @@ fn attach(stage: &Arc<Stage>, proved: Proved) {
                 let acknowledge = stage.resumes().then_some(acknowledge);
                 match heartbeat::beat(line, interval, acknowledge) {
                     lost @ (Ending::ClientClosed | Ending::ClientLost { .. }) => {
-                        stage.ended(Line::Heartbeat, number, lost);
+                        stage.ended(SessionLine::Heartbeat, number, lost);
                     }
                     ending => stage.endings.end(ending),
                 }

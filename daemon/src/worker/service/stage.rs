@@ -26,8 +26,8 @@ use super::carrier::{Arrived, Carrier, Losses};
 use super::ending::{Ending, Endings};
 use super::presence::{Change, Presence};
 use super::window::BadNumber;
-use crate::accounting::Slot;
-use crate::handover::{self, Assignment, Line, Restores, ToSupervisor};
+use crate::accounting::LedgerSlot;
+use crate::handover::{self, Assignment, Restores, SessionLine, ToSupervisor};
 use crate::takeovers::Takeovers;
 use crate::worker::session::Session;
 use crate::worker::threads::Scope;
@@ -52,7 +52,7 @@ pub(super) struct Stage {
 
 #[derive(Default)]
 struct StageState {
-    account: Option<Slot>,
+    account: Option<LedgerSlot>,
     assignment: Option<Arc<Assignment>>,
     tls: Option<ServerTls>,
     session: Option<Arc<Session>>,
@@ -123,7 +123,7 @@ impl Stage {
     /// false if a later connection has the place now, or the session has ended.
     pub(super) fn show_client(
         self: &Arc<Self>,
-        line: Line,
+        line: SessionLine,
         number: u64,
         socket: &TcpStream,
         word: &ClientWord,
@@ -154,7 +154,7 @@ impl Stage {
 
     fn meet(
         &self,
-        line: Line,
+        line: SessionLine,
         number: u64,
         socket: &TcpStream,
         word: &ClientWord,
@@ -325,7 +325,7 @@ impl Stage {
     }
 
     /// Handles that the client tries to come back with the connection with this number in its place.
-    fn comes_back(&self, line: Line, number: u64) {
+    fn comes_back(&self, line: SessionLine, number: u64) {
         let mut state = self.state.lock();
         if state.place(line).number == number {
             state.presence.comes_back(Instant::now());
@@ -334,7 +334,7 @@ impl Stage {
     }
 
     /// Handles that the connection with this number in its place has ended. The session ends too, or is away.
-    pub(super) fn ended(self: &Arc<Self>, line: Line, number: u64, ending: Ending) {
+    pub(super) fn ended(self: &Arc<Self>, line: SessionLine, number: u64, ending: Ending) {
         let mut state = self.state.lock();
         if state.is_closed {
             return;
@@ -468,11 +468,11 @@ impl Stage {
     }
 
     /// Sets the slot in which the session counts its usage. Called before [`Stage::assign`].
-    pub(super) fn count_in(&self, account: Slot) {
+    pub(super) fn count_in(&self, account: LedgerSlot) {
         self.state.lock().account = Some(account);
     }
 
-    pub(super) fn account(&self) -> Option<Slot> {
+    pub(super) fn account(&self) -> Option<LedgerSlot> {
         self.state.lock().account.clone()
     }
 
@@ -609,10 +609,10 @@ impl StageState {
         !restores || self.generation == Some(generation)
     }
 
-    fn place(&mut self, line: Line) -> &mut Taken {
+    fn place(&mut self, line: SessionLine) -> &mut Taken {
         match line {
-            Line::Commands => &mut self.commands,
-            Line::Heartbeat => &mut self.heartbeat,
+            SessionLine::Commands => &mut self.commands,
+            SessionLine::Heartbeat => &mut self.heartbeat,
         }
     }
 }
@@ -623,7 +623,7 @@ struct LostCommands(Weak<Stage>);
 impl Losses for LostCommands {
     fn lost(&self, number: u64, ending: Ending) {
         if let Some(stage) = self.0.upgrade() {
-            stage.ended(Line::Commands, number, ending);
+            stage.ended(SessionLine::Commands, number, ending);
         }
     }
 
@@ -767,7 +767,12 @@ mod tests {
         let (near, _far) = UnixStream::pair().unwrap();
         let socket = TcpStream::from(OwnedFd::from(near));
         let (number, _) = stage.claim(&heartbeat, &ANY).unwrap().0.keep();
-        assert!(stage.show_client(Line::Heartbeat, number, &socket, &ClientWord::default()));
+        assert!(stage.show_client(
+            SessionLine::Heartbeat,
+            number,
+            &socket,
+            &ClientWord::default()
+        ));
         let begun = Instant::now();
         drop(stage.claim(&heartbeat, &ANY));
         let deadline = stage.state.lock().presence.deadline();

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use parking_lot::{Condvar, Mutex};
 
 use super::commands::Submitted;
-use super::graph::Step;
+use super::graph::Unheld;
 
 /// The released commands.
 #[derive(Default)]
@@ -17,14 +17,14 @@ pub(crate) struct Freed {
 
 #[derive(Default)]
 struct Steps {
-    waiting: VecDeque<Step<Submitted>>,
+    waiting: VecDeque<Unheld<Submitted>>,
     started: bool,
     is_over: bool,
 }
 
 impl Freed {
     /// Adds commands. Returns whether the caller has to start the thread.
-    pub(super) fn put(&self, mut steps: VecDeque<Step<Submitted>>) -> bool {
+    pub(super) fn put(&self, mut steps: VecDeque<Unheld<Submitted>>) -> bool {
         if steps.is_empty() {
             return false;
         }
@@ -37,7 +37,7 @@ impl Freed {
     }
 
     /// Takes all commands, and waits for some. Returns `None` when the session has ended.
-    pub(super) fn take(&self) -> Option<VecDeque<Step<Submitted>>> {
+    pub(super) fn take(&self) -> Option<VecDeque<Unheld<Submitted>>> {
         let mut steps = self.steps.lock();
         while steps.waiting.is_empty() && !steps.is_over {
             self.wake.wait(&mut steps);

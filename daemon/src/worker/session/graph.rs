@@ -50,7 +50,7 @@ impl Role {
 
 /// A command that is no longer held, and why.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step<C> {
+pub(crate) enum Unheld<C> {
     /// The command may go to its native queue now.
     Run(EventId, C),
     /// An event in the command's wait list has failed, so the command has failed too.
@@ -309,13 +309,13 @@ impl<E, C> Graph<E, C> {
     }
 
     /// Notes that a command is in its native queue, or that a user event ended with success.
-    pub(crate) fn passed(&mut self, event: EventId, steps: &mut VecDeque<Step<C>>) {
+    pub(crate) fn passed(&mut self, event: EventId, steps: &mut VecDeque<Unheld<C>>) {
         self.decide(event, CommandState::Passed, steps);
     }
 
     /// Notes that an event failed: a command that did not reach its native queue, a user event set to an
     /// error, or a held command that is given up. Returns the held command.
-    pub(crate) fn failed(&mut self, event: EventId, steps: &mut VecDeque<Step<C>>) -> Option<C> {
+    pub(crate) fn failed(&mut self, event: EventId, steps: &mut VecDeque<Unheld<C>>) -> Option<C> {
         let held = self.nodes.get_mut(&event).and_then(|n| n.held.take());
         self.held -= usize::from(held.is_some());
         self.decide(event, CommandState::Failed, steps);
@@ -323,7 +323,7 @@ impl<E, C> Graph<E, C> {
     }
 
     /// Notes that a user event or mirror has ended with this status.
-    pub(crate) fn end(&mut self, event: EventId, status: Status, steps: &mut VecDeque<Step<C>>) {
+    pub(crate) fn end(&mut self, event: EventId, status: Status, steps: &mut VecDeque<Unheld<C>>) {
         if status.is_error() {
             self.failed(event, steps);
         } else {
@@ -342,7 +342,7 @@ impl<E, C> Graph<E, C> {
         self.nodes.remove(&event).map(|node| node.kept)
     }
 
-    fn decide(&mut self, event: EventId, state: CommandState, steps: &mut VecDeque<Step<C>>) {
+    fn decide(&mut self, event: EventId, state: CommandState, steps: &mut VecDeque<Unheld<C>>) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
         };
@@ -364,7 +364,7 @@ impl<E, C> Graph<E, C> {
         &mut self,
         event: EventId,
         work: &mut VecDeque<Work>,
-        steps: &mut VecDeque<Step<C>>,
+        steps: &mut VecDeque<Unheld<C>>,
     ) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
@@ -381,19 +381,24 @@ impl<E, C> Graph<E, C> {
         self.settle(event, work);
     }
 
-    fn cancel(&mut self, event: EventId, work: &mut VecDeque<Work>, steps: &mut VecDeque<Step<C>>) {
+    fn cancel(
+        &mut self,
+        event: EventId,
+        work: &mut VecDeque<Work>,
+        steps: &mut VecDeque<Unheld<C>>,
+    ) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
         };
         if let Some(command) = node.held.take() {
             self.held -= 1;
             node.state = CommandState::Failed;
-            steps.push_back(Step::Cancel(event, command));
+            steps.push_back(Unheld::Cancel(event, command));
             work.push_back(Work::Decided(event));
         }
     }
 
-    fn resolve_edge(&mut self, event: EventId, steps: &mut VecDeque<Step<C>>) {
+    fn resolve_edge(&mut self, event: EventId, steps: &mut VecDeque<Unheld<C>>) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
         };
@@ -402,7 +407,7 @@ impl<E, C> Graph<E, C> {
             && let Some(command) = node.held.take()
         {
             self.held -= 1;
-            steps.push_back(Step::Run(event, command));
+            steps.push_back(Unheld::Run(event, command));
         }
     }
 
@@ -410,7 +415,7 @@ impl<E, C> Graph<E, C> {
         &mut self,
         event: EventId,
         work: &mut VecDeque<Work>,
-        steps: &mut VecDeque<Step<C>>,
+        steps: &mut VecDeque<Unheld<C>>,
     ) {
         if let Some(node) = self.nodes.get_mut(&event) {
             node.order = node.order.saturating_sub(1);

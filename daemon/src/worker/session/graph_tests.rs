@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use causeway_proto::id::{EventId, QueueId};
 use proptest::prelude::*;
 
-use super::{Graph, Order, Role, Step};
+use super::{Graph, Order, Role, Unheld};
 
 const QUEUES: [(QueueId, Order); 3] = [
     (QueueId(1), Order::InOrder),
@@ -142,7 +142,7 @@ impl Pair {
         event
     }
 
-    fn apply(&mut self, action: &Action) -> VecDeque<Step<usize>> {
+    fn apply(&mut self, action: &Action) -> VecDeque<Unheld<usize>> {
         let mut steps = VecDeque::new();
         let number = self.model.0.len();
         let event = EventId(number as u64 + 100);
@@ -175,7 +175,7 @@ impl Pair {
                     .graph
                     .submit(event, (), id, &names, role, number)
                     .unwrap();
-                steps.extend(run.map(|c| Step::Run(event, c)));
+                steps.extend(run.map(|c| Unheld::Run(event, c)));
                 self.next(Entry {
                     event,
                     queue: Some(*queue),
@@ -197,7 +197,7 @@ impl Pair {
         steps
     }
 
-    fn end(&mut self, which: usize, well: bool, among: Fate, steps: &mut VecDeque<Step<usize>>) {
+    fn end(&mut self, which: usize, well: bool, among: Fate, steps: &mut VecDeque<Unheld<usize>>) {
         let open: Vec<usize> = (0..self.model.0.len())
             .filter(|i| self.model.0[*i].fate == among)
             .collect();
@@ -226,11 +226,11 @@ proptest! {
             let (mut run, mut cancelled) = (Vec::new(), Vec::new());
             for step in pair.apply(action) {
                 match step {
-                    Step::Run(event, command) => {
+                    Unheld::Run(event, command) => {
                         prop_assert_eq!(event, pair.model.0[command].event);
                         run.push(event);
                     }
-                    Step::Cancel(event, _) => cancelled.push(event),
+                    Unheld::Cancel(event, _) => cancelled.push(event),
                 }
             }
             run.sort();
@@ -284,7 +284,7 @@ fn a_hundred_thousand_held_commands_go_in_order_and_quickly() {
     let mut steps = VecDeque::new();
     graph.passed(user_event, &mut steps);
     let mut expected = 0;
-    while let Some(Step::Run(event, command)) = steps.pop_front() {
+    while let Some(Unheld::Run(event, command)) = steps.pop_front() {
         assert_eq!(command, expected);
         expected += 1;
         graph.passed(event, &mut steps);
@@ -309,7 +309,7 @@ fn a_failure_cancels_a_long_chain_without_recursion() {
     let mut steps = VecDeque::new();
     graph.failed(EventId(0), &mut steps);
     assert_eq!(steps.len() as u64, COUNT);
-    assert!(steps.iter().all(|s| matches!(s, Step::Cancel(..))));
+    assert!(steps.iter().all(|s| matches!(s, Unheld::Cancel(..))));
 }
 
 /// A regression that the property test above found. An order edge was resolved before the cancellation,

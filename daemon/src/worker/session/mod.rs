@@ -290,9 +290,9 @@ impl Session {
         &self,
         _turn: &parking::Turn<'_>,
         contents: &[File],
-        way: &dyn parking::Way,
+        client: &dyn parking::ParkingClient,
     ) -> parking::Outcome {
-        parking::park::park(&self.shared, contents, way)
+        parking::park::park(&self.shared, contents, client)
     }
 
     /// Makes a checkpoint of at most `most` bytes; see [`parking`]. [`Session::tell_parking`] must follow, unless the
@@ -302,9 +302,9 @@ impl Session {
         _turn: &parking::Turn<'_>,
         contents: &[File],
         most: u64,
-        way: &dyn parking::Way,
+        client: &dyn parking::ParkingClient,
     ) -> parking::Outcome {
-        parking::park::checkpoint(&self.shared, contents, most, way)
+        parking::park::checkpoint(&self.shared, contents, most, client)
     }
 
     /// Tells the client whether a checkpoint is made, and that it may send commands again.
@@ -318,10 +318,10 @@ impl Session {
         &self,
         _turn: &parking::Turn<'_>,
         bytes: u64,
-        way: &dyn parking::Way,
+        client: &dyn parking::ParkingClient,
     ) -> Option<Holder> {
         let tell = || self.shared.outbox.copied(bytes);
-        self.shared.parking.ask_holder(way, tell)
+        self.shared.parking.ask_holder(client, tell)
     }
 
     /// Handles that the client has said who holds its checkpoint.

@@ -91,7 +91,7 @@ pub(crate) struct Turn<'a> {
 }
 
 /// The client's side of a session that is parked.
-pub(crate) trait Way {
+pub(crate) trait ParkingClient {
     /// Whether the session ends otherwise.
     fn is_over(&self) -> bool;
     /// The number of the last event batch, if the client has handled it.
@@ -174,21 +174,25 @@ impl Parking {
 
     /// Tells the client by `tell` that a checkpoint is copied, and waits until the client says who holds it. `None` if the
     /// session ends before.
-    pub(super) fn ask_holder(&self, way: &dyn Way, tell: impl FnOnce()) -> Option<Holder> {
+    pub(super) fn ask_holder(
+        &self,
+        client: &dyn ParkingClient,
+        tell: impl FnOnce(),
+    ) -> Option<Holder> {
         *self.holder.lock() = None;
         tell();
         let mut holder = self.holder.lock();
-        while holder.is_none() && !way.is_over() {
+        while holder.is_none() && !client.is_over() {
             self.decided.wait_for(&mut holder, LOOK_EVERY * 10);
         }
         *holder
     }
 
     /// Waits until the client stands. Returns false if the session ends before.
-    fn wait_until_client_stands(&self, way: &dyn Way) -> bool {
+    fn wait_until_client_stands(&self, client: &dyn ParkingClient) -> bool {
         let mut stands = self.stands.lock();
         while !*stands {
-            if way.is_over() {
+            if client.is_over() {
                 return false;
             }
             self.stood.wait_for(&mut stands, LOOK_EVERY * 10);

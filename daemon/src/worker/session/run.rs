@@ -19,7 +19,7 @@ use parking_lot::MutexGuard;
 
 use super::command_buffers;
 use super::commands::{Operation, Submitted, enqueue, launch_without_event};
-use super::graph::Step;
+use super::graph::Unheld;
 use super::shared::{Core, Shared};
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::queue as native;
@@ -33,7 +33,7 @@ use crate::worker::objects::{Queue, unobserved};
 /// Runs commands and remembers which queues to flush.
 pub(crate) struct Runner<'a> {
     shared: &'a Arc<Shared>,
-    steps: VecDeque<Step<Submitted>>,
+    steps: VecDeque<Unheld<Submitted>>,
     touched: Vec<Arc<Queue>>,
     // Number of completions announced to the outbox whose commands are not in progress yet.
     expected: usize,
@@ -79,7 +79,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs commands that another thread has released, then everything that this releases.
-    pub(crate) fn take(&mut self, steps: VecDeque<Step<Submitted>>) {
+    pub(crate) fn take(&mut self, steps: VecDeque<Unheld<Submitted>>) {
         self.steps.extend(steps);
         self.follow();
     }
@@ -191,11 +191,11 @@ impl<'a> Runner<'a> {
     fn follow(&mut self) {
         while let Some(step) = self.steps.pop_front() {
             match step {
-                Step::Run(_, submitted) => {
+                Unheld::Run(_, submitted) => {
                     self.shared.let_go(&submitted);
                     self.start(submitted);
                 }
-                Step::Cancel(_, submitted) => {
+                Unheld::Cancel(_, submitted) => {
                     self.shared.let_go(&submitted);
                     let task = submitted.task;
                     self.shared.bulk.give_up(&task, Status::WAIT_LIST_FAILED);

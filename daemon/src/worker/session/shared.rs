@@ -19,7 +19,7 @@ use super::parking::Parking;
 use super::program::builder::Builder;
 use super::tables::Objects;
 use super::violation::{BROKEN, Violation};
-use crate::accounting::Slot;
+use crate::accounting::LedgerSlot;
 use crate::build_cache;
 use crate::runtime::node::Node;
 use crate::worker::bulk::Engine;
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) freed: Freed,
     pub(crate) share: NodeShare,
     /// Where the session counts its usage.
-    pub(crate) account: Slot,
+    pub(crate) account: LedgerSlot,
     pub(crate) builds: Option<Arc<build_cache::Client>>,
     /// The threads of the session.
     pub(crate) scope: Scope,

@@ -10,7 +10,7 @@
 //! | `queue` | [`Queue`] |
 //! | `request` | [`Fitting`] |
 //! | `release` | [`Released`] |
-//! | `run` | the program's own output; on standard error a line with a [`Step`] for each change |
+//! | `run` | the program's own output; on standard error a line with a [`RunEvent`] for each change |
 //! | `nodes`, `nodes drain`, `nodes resume`, `nodes remove` | list of [`ManagedNode`], after the change |
 //! | `users list` | list of [`User`] |
 //! | `users add`, `users groups`, `users admin`, `users node` | [`User`], after the change |
@@ -72,7 +72,7 @@ pub(crate) struct Released {
 /// An event of `run`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-pub(crate) enum Step {
+pub(crate) enum RunEvent {
     /// The request waits for devices.
     Waiting {
         /// The devices requested, in one line.

@@ -19,7 +19,7 @@ use tonic::{Code, Status, Streaming};
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::json::{NodeShare, Step, id};
+use crate::json::{NodeShare, RunEvent, id};
 use crate::progress::Progress;
 
 /// Timeout of a request that does not wait. The manager gives nodes 2 s to acknowledge, and after its
@@ -124,7 +124,7 @@ impl<'a> LeaseGuard<'a> {
                     return Err(failure);
                 }
                 RequestResult::Broken(failure) => {
-                    progress.say(Step::Away {
+                    progress.say(RunEvent::Away {
                         server: None,
                         pid: None,
                         session: None,
@@ -142,7 +142,7 @@ impl<'a> LeaseGuard<'a> {
     fn take(&mut self, granted: Granted, asked: Instant, progress: &mut Progress) {
         self.keep_until(asked, &granted);
         let changed = self.changed(&granted);
-        progress.say(Step::Granted {
+        progress.say(RunEvent::Granted {
             lease: self.id(),
             nodes: granted.nodes.into_iter().map(NodeShare::from).collect(),
             time_left_ms: Some(granted.time_left_ms).filter(|left| *left != 0),
@@ -205,7 +205,7 @@ impl<'a> LeaseGuard<'a> {
             match word.step {
                 Some(progress::Step::Position(position)) => {
                     self.pauses.heard();
-                    progress.say(Step::Waiting {
+                    progress.say(RunEvent::Waiting {
                         request: request.request.clone(),
                         position: position.position,
                         waiting: position.waiting,
@@ -231,12 +231,12 @@ impl<'a> LeaseGuard<'a> {
     }
 
     /// Renews the lease as long as this is polled, and returns when the lease's devices have changed or it is over.
-    pub(crate) async fn keep(&mut self) -> Step {
+    pub(crate) async fn keep(&mut self) -> RunEvent {
         loop {
             let change = tokio::select! {
                 () = tokio::time::sleep_until(self.renewal.at().into()) => self.renew().await,
                 word = next(&mut self.news) => match word {
-                    Some(progress::Step::Ended(ended)) => Some(Step::Over { reason: ended.reason }),
+                    Some(progress::Step::Ended(ended)) => Some(RunEvent::Over { reason: ended.reason }),
                     Some(progress::Step::Granted(granted)) => self.changed(&granted),
                     Some(_) => None,
                     // The stream broke, so the manager may have restarted. A renewal tells whether the
@@ -253,14 +253,14 @@ impl<'a> LeaseGuard<'a> {
         }
     }
 
-    async fn renew(&mut self) -> Option<Step> {
+    async fn renew(&mut self) -> Option<RunEvent> {
         let asked = Instant::now();
         match self.try_renew().await {
             Ok(Ok(granted)) => {
                 self.keep_until(asked, &granted);
                 self.changed(&granted)
             }
-            Ok(Err(reason)) => Some(Step::Over { reason }),
+            Ok(Err(reason)) => Some(RunEvent::Over { reason }),
             Err(_) => {
                 self.connection = None;
                 self.renewal.unheard(Instant::now());
@@ -295,7 +295,7 @@ impl<'a> LeaseGuard<'a> {
         self.renewal = Renewal::new(asked, Duration::from_millis(granted.lifetime_ms));
     }
 
-    fn changed(&mut self, granted: &Granted) -> Option<Step> {
+    fn changed(&mut self, granted: &Granted) -> Option<RunEvent> {
         let lost = self.losses.news(granted);
         let known = std::mem::replace(&mut self.moves, granted.moves.len());
         let moved = granted.moves.iter().skip(known).last().cloned();
@@ -307,10 +307,10 @@ impl<'a> LeaseGuard<'a> {
                 Some(of) => of.to.iter().cloned().collect(),
                 None => before,
             };
-            return (!lost.is_empty()).then(|| Step::Seeking { lost: shares(lost) });
+            return (!lost.is_empty()).then(|| RunEvent::Seeking { lost: shares(lost) });
         }
         if !lost.is_empty() {
-            return Some(Step::Reduced {
+            return Some(RunEvent::Reduced {
                 lost: shares(lost),
                 nodes: shares(granted.nodes.clone()),
             });
@@ -319,8 +319,8 @@ impl<'a> LeaseGuard<'a> {
         let from = from.unwrap_or_default().into();
         let to = to.unwrap_or_default().into();
         Some(match replaced {
-            true => Step::Replaced { from, to },
-            false => Step::Moved { from, to },
+            true => RunEvent::Replaced { from, to },
+            false => RunEvent::Moved { from, to },
         })
     }
 

@@ -6,7 +6,7 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use crate::json::{NodeShare, Step};
+use crate::json::{NodeShare, RunEvent};
 use crate::say::{self, say};
 use crate::text::{NodeNames, duration, milliseconds, printable, shares};
 
@@ -76,8 +76,8 @@ impl Progress {
     }
 
     /// Reports an event.
-    pub(crate) fn say(&mut self, step: Step) {
-        if let Step::Waiting { why, .. } = &step {
+    pub(crate) fn say(&mut self, step: RunEvent) {
+        if let RunEvent::Waiting { why, .. } = &step {
             self.why.hear(self.since.elapsed(), why.clone());
         }
         if self.json {
@@ -87,9 +87,9 @@ impl Progress {
         self.say_text(step);
     }
 
-    fn say_text(&mut self, step: Step) {
+    fn say_text(&mut self, step: RunEvent) {
         match step {
-            Step::Waiting {
+            RunEvent::Waiting {
                 request,
                 position,
                 waiting,
@@ -104,13 +104,15 @@ impl Progress {
                 self.say_why();
             }
             // The library logs the breaks and losses of its sessions itself.
-            Step::Away {
+            RunEvent::Away {
                 server: Some(_), ..
             }
-            | Step::Resumed { .. }
-            | Step::Lost { .. } => {}
-            Step::Away { reason, .. } => self.wait(format!("{}; trying again", printable(&reason))),
-            Step::Granted { lease, nodes, .. } => {
+            | RunEvent::Resumed { .. }
+            | RunEvent::Lost { .. } => {}
+            RunEvent::Away { reason, .. } => {
+                self.wait(format!("{}; trying again", printable(&reason)))
+            }
+            RunEvent::Granted { lease, nodes, .. } => {
                 if self.has_waited {
                     self.end_line();
                     say!(
@@ -129,19 +131,19 @@ impl Progress {
     }
 
     /// Reports an event as JSON.
-    fn say_json(&mut self, mut step: Step) {
+    fn say_json(&mut self, mut step: RunEvent) {
         if self.is_news(&mut step) {
             say!("{}", serde_json::json!(step));
         }
     }
 
     /// Whether an event is reported. One about the wait is reported again when a withheld reason is due, which is added.
-    fn is_news(&mut self, step: &mut Step) -> bool {
+    fn is_news(&mut self, step: &mut RunEvent) -> bool {
         // Readers of the break must learn that the request waits again.
-        if let Step::Away { server: None, .. } = step {
+        if let RunEvent::Away { server: None, .. } = step {
             self.waiting = None;
         }
-        if let Step::Waiting {
+        if let RunEvent::Waiting {
             request,
             position,
             waiting,
@@ -174,7 +176,7 @@ impl Progress {
     pub(crate) fn tick(&mut self) {
         match (self.json, self.waiting.clone()) {
             (false, _) => self.say_why(),
-            (true, Some((request, position, waiting, lack))) => self.say_json(Step::Waiting {
+            (true, Some((request, position, waiting, lack))) => self.say_json(RunEvent::Waiting {
                 request,
                 position,
                 waiting,
@@ -216,13 +218,13 @@ impl Progress {
 }
 
 /// A change of the running program's lease, as a sentence. `None`: the step is something else.
-fn change_text(step: &Step) -> Option<String> {
+fn change_text(step: &RunEvent) -> Option<String> {
     let all = |shares: &[NodeShare], names: &NodeNames| {
         let labels = shares.iter().map(|of| names.label(&of.node, &of.name));
         printable(&labels.collect::<Vec<_>>().join(", "))
     };
     Some(match step {
-        Step::Reduced { lost, nodes } => {
+        RunEvent::Reduced { lost, nodes } => {
             let names = NodeNames::of_shares(lost.iter().chain(nodes));
             format!(
                 "the lease has lost the devices of node {}: commands there fail with OpenCL errors; the program's other \
@@ -230,7 +232,7 @@ fn change_text(step: &Step) -> Option<String> {
                 all(lost, &names)
             )
         }
-        Step::Moved { from, to } => {
+        RunEvent::Moved { from, to } => {
             let names = NodeNames::of_shares([from, to]);
             format!(
                 "the lease has moved from node {} to node {}",
@@ -238,11 +240,11 @@ fn change_text(step: &Step) -> Option<String> {
                 printable(&names.label(&to.node, &to.name))
             )
         }
-        Step::Seeking { lost } => format!(
+        RunEvent::Seeking { lost } => format!(
             "the lease has lost its node {}; the device manager seeks equal devices",
             all(lost, &NodeNames::of_shares(lost))
         ),
-        Step::Replaced { from, to } => {
+        RunEvent::Replaced { from, to } => {
             let names = NodeNames::of_shares([from, to]);
             format!(
                 "devices of node {} have replaced those of the lost node {}",
@@ -250,15 +252,15 @@ fn change_text(step: &Step) -> Option<String> {
                 printable(&names.label(&from.node, &from.name))
             )
         }
-        Step::Over { reason } => format!(
+        RunEvent::Over { reason } => format!(
             "the lease has ended while the program runs: {}",
             printable(reason)
         ),
-        Step::Waiting { .. }
-        | Step::Away { .. }
-        | Step::Resumed { .. }
-        | Step::Lost { .. }
-        | Step::Granted { .. } => return None,
+        RunEvent::Waiting { .. }
+        | RunEvent::Away { .. }
+        | RunEvent::Resumed { .. }
+        | RunEvent::Lost { .. }
+        | RunEvent::Granted { .. } => return None,
     })
 }
 
@@ -269,14 +271,14 @@ mod tests {
     #[test]
     fn a_wait_is_reported_again_after_a_break() {
         let mut progress = Progress::new(true);
-        let wait = || Step::Waiting {
+        let wait = || RunEvent::Waiting {
             request: "1".to_owned(),
             position: 2,
             waiting: 3,
             lack: None,
             why: None,
         };
-        let away = |server: Option<&str>| Step::Away {
+        let away = |server: Option<&str>| RunEvent::Away {
             server: server.map(str::to_owned),
             pid: None,
             session: None,

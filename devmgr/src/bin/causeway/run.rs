@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::connection::block_on;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, USAGE};
-use crate::json::Step;
+use crate::json::RunEvent;
 use crate::lease_guard::LeaseGuard;
 use crate::progress::Progress;
 use crate::request_options::{self, RequestOptions, Terms};
@@ -94,7 +94,7 @@ const ASK: &str = "--request '1' requests any one device; CAUSEWAY_REQUEST or [[
                    request the default";
 
 /// How a run ended.
-enum End {
+enum RunEnd {
     Program(ExitStatus),
     /// The tool got a signal before the program was started.
     Signal(i32),
@@ -120,8 +120,8 @@ pub(crate) fn run_program(
         trace.end(context.json());
     }
     match end {
-        End::Program(status) => Ok(end_as(status)),
-        End::Signal(number) => Ok(end_by(number)),
+        RunEnd::Program(status) => Ok(end_as(status)),
+        RunEnd::Signal(number) => Ok(end_by(number)),
     }
 }
 
@@ -136,7 +136,7 @@ fn start(
     arguments: &Program,
     trace: Option<&TraceFile>,
     context: &Context,
-) -> Result<End, Failure> {
+) -> Result<RunEnd, Failure> {
     check_name(arguments)?;
     let failed = |error: &dyn std::error::Error| Failure::new(error.to_string()).code(FAILED);
     let library = installation::library().map_err(|error| failed(&error))?;
@@ -287,7 +287,7 @@ async fn lease(
     options: &RequestOptions,
     mut command: Command,
     mut running: ProgramInputs,
-) -> Result<End, Failure> {
+) -> Result<RunEnd, Failure> {
     let program = Path::new(&arguments.command[0]).file_name();
     let program = program.unwrap_or(&arguments.command[0]).to_string_lossy();
     let mut request = options.message(&program);
@@ -301,7 +301,7 @@ async fn lease(
     };
     if let Some(came) = signal {
         give_back(&mut held, &mut progress, &mut running.signals).await;
-        return Ok(End::Signal(came.number));
+        return Ok(RunEnd::Signal(came.number));
     }
     command.env("CAUSEWAY_LEASE", held.id());
     // Set also if the manager's address comes from the request's configuration.
@@ -317,14 +317,14 @@ async fn attend(
     mut held: Option<LeaseGuard<'_>>,
     mut running: ProgramInputs,
     mut progress: Progress,
-) -> Result<End, Failure> {
+) -> Result<RunEnd, Failure> {
     // A signal that came before the program was started has reached no other process.
     let end = match running.signals.try_recv() {
-        Ok(came) => Ok(End::Signal(came.number)),
+        Ok(came) => Ok(RunEnd::Signal(came.number)),
         Err(_) => match spawn(&mut command) {
             Ok(child) => watch(child, held.as_mut(), &mut running, &mut progress)
                 .await
-                .map(End::Program),
+                .map(RunEnd::Program),
             Err(failure) => Err(failure),
         },
     };
@@ -370,7 +370,7 @@ async fn watch(
             }
             report = reports.next() => progress.say(report),
             change = change => {
-                if let Step::Over { .. } = change {
+                if let RunEvent::Over { .. } = change {
                     held = None;
                 }
                 progress.say(change);

@@ -6,7 +6,7 @@ use std::path::Path;
 use causeway::transport::report::{Reported, SessionReport};
 use tokio::net::UnixDatagram;
 
-use crate::json::Step;
+use crate::json::RunEvent;
 use crate::text::milliseconds;
 
 /// The name of the socket in the run's folder.
@@ -31,7 +31,7 @@ impl SessionReports {
     }
 
     /// Waits for the next report. Cancel safe.
-    pub(crate) async fn next(&self) -> Step {
+    pub(crate) async fn next(&self) -> RunEvent {
         let Some(socket) = &self.0 else {
             return std::future::pending().await;
         };
@@ -45,7 +45,7 @@ impl SessionReports {
     }
 
     /// Returns the next report, if it has come.
-    pub(crate) fn poll_next(&self) -> Option<Step> {
+    pub(crate) fn poll_next(&self) -> Option<RunEvent> {
         let mut bytes = [0; LARGEST];
         loop {
             let count = self.0.as_ref()?.try_recv(&mut bytes).ok()?;
@@ -56,7 +56,7 @@ impl SessionReports {
     }
 }
 
-fn step(datagram: &[u8]) -> Option<Step> {
+fn step(datagram: &[u8]) -> Option<RunEvent> {
     let SessionReport {
         pid,
         server,
@@ -64,20 +64,20 @@ fn step(datagram: &[u8]) -> Option<Step> {
         reported,
     } = SessionReport::decode(datagram)?;
     Some(match reported {
-        Reported::Away(reason) => Step::Away {
+        Reported::Away(reason) => RunEvent::Away {
             server: Some(server),
             pid: Some(pid),
             session: Some(session),
             reason,
         },
-        Reported::Resumed { times, away } => Step::Resumed {
+        Reported::Resumed { times, away } => RunEvent::Resumed {
             server,
             pid,
             session,
             times,
             away_ms: milliseconds(away),
         },
-        Reported::Lost { reason, away } => Step::Lost {
+        Reported::Lost { reason, away } => RunEvent::Lost {
             server,
             pid,
             session,

@@ -60,7 +60,7 @@ struct Leading {
     manager: Manager,
     term: u64,
     /// Steps that are not stored yet, with the calls that they answer.
-    decided: VecDeque<(Option<Call>, Step)>,
+    decided: VecDeque<(Option<Call>, Transition)>,
     /// What may be carried out.
     outbox: VecDeque<Effect>,
     /// Since when another manager leads.

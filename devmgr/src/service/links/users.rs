@@ -188,13 +188,13 @@ mod tests {
     use crate::lease::change::LeaseRow;
     use crate::lease::{Change, Epoch, LeaseId};
     use crate::time::Span;
-    use causeway_links::Entry;
+    use causeway_links::LinkEntry;
     use std::future::ready;
 
     #[test]
     fn a_list_comes_in_parts() {
         let links = ReportedLinks::default();
-        let entry = |when| Entry::from_wire(&link(id(2), 5, when)).unwrap();
+        let entry = |when| LinkEntry::from_wire(&link(id(2), 5, when)).unwrap();
         let seen: Vec<_> = (1..=50).map(id).collect();
         for from in &seen {
             for to in seen.iter().filter(|to| *to != from) {
@@ -249,7 +249,7 @@ mod tests {
     #[tokio::test]
     async fn rights_are_checked_before_each_part() {
         let links = ReportedLinks::default();
-        let entry = Entry::from_wire(&link(id(2), 5, 1)).unwrap();
+        let entry = LinkEntry::from_wire(&link(id(2), 5, 1)).unwrap();
         let all: Vec<_> = (0..60).map(id).collect();
         for (from, to) in all
             .iter()

@@ -41,7 +41,9 @@ use crate::etcd::Tenure;
 use crate::identity::{Caller, Directory, IdentityChange, User};
 use crate::inventory::NodeId;
 use crate::inventory::limits::TooMuch;
-use crate::lease::{Action, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Step};
+use crate::lease::{
+    Action, EndReason, Event, Joined, LeaseId, Manager, NewRequest, Outcome, Transition,
+};
 use crate::store::{Store, Write};
 use crate::time::{Calendar, Span, Time};
 use revalidate::Revalidation;
@@ -393,7 +395,7 @@ impl Owner {
     }
 
     /// The step of an event. Alarms that are due are handled before, as a step of their own.
-    fn step(&mut self, event: Event) -> Step {
+    fn step(&mut self, event: Event) -> Transition {
         self.tick();
         self.manager.handle(self.clock.now(), event)
     }
@@ -406,7 +408,7 @@ impl Owner {
         }
     }
 
-    fn do_later(&mut self, step: Step, first: Vec<Effect>) {
+    fn do_later(&mut self, step: Transition, first: Vec<Effect>) {
         let writes = step.changes.into_iter().map(Write::Lease).collect();
         let mut effects = first;
         effects.extend(step.actions.into_iter().map(Effect::Act));
@@ -512,7 +514,7 @@ impl Owner {
 }
 
 /// Removes and returns the answer to an event about one lease: the first `Tell` for it.
-fn take_answer(step: &mut Step, lease: LeaseId) -> Outcome {
+fn take_answer(step: &mut Transition, lease: LeaseId) -> Outcome {
     let is_answer =
         |action: &Action| matches!(action, Action::Tell { lease: of, .. } if *of == lease);
     match step.actions.iter().position(is_answer) {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_trace::read::{Contents, contents};
 use causeway_trace::record::{Batch, Call, Ended, Enqueued, Moved, Record, TracePlace};
-use causeway_trace::ring::{Ring, Sizes, Step};
+use causeway_trace::ring::{FileChange, Ring, Sizes};
 use causeway_trace::timeline::{Process, Timeline};
 use serde_json::{Value, json};
 
@@ -54,8 +54,8 @@ fn drawn(records: Vec<Record>, is_open: bool) -> Vec<u8> {
     let mut file = Vec::new();
     for step in steps {
         match step {
-            Step::Length(length) => file.resize(length as usize, 0),
-            Step::Write { at, bytes } => {
+            FileChange::Length(length) => file.resize(length as usize, 0),
+            FileChange::Write { at, bytes } => {
                 let end = at as usize + bytes.len();
                 file.resize(file.len().max(end), 0);
                 file[at as usize..end].copy_from_slice(&bytes);

@@ -129,13 +129,13 @@ fn doctor_names_both_addresses_of_a_slow_network_of_a_server() {
     let second = format!("127.0.0.2:{port}");
     // What a busy machine has measured says nothing.
     let table = memory.table().unwrap();
-    let all = table.entries().iter().map(|of| causeway_links::Entry {
+    let all = table.entries().iter().map(|of| causeway_links::LinkEntry {
         outward: 100_000_000,
         inward: 100_000_000,
         ..of.clone()
     });
     let all: Vec<_> = all.collect();
-    let entry = |of: &&causeway_links::Entry| of.to.to_string() == second;
+    let entry = |of: &&causeway_links::LinkEntry| of.to.to_string() == second;
     let slow = all.iter().find(entry).unwrap().clone();
     memory.keep(all).unwrap();
     let of_links = || {
@@ -149,7 +149,7 @@ fn doctor_names_both_addresses_of_a_slow_network_of_a_server() {
     let said = of_links();
     assert!(!said.contains(&second), "{said}");
     // A network that is wrongly enabled: programs could use the other one, and the administrator must know all the same.
-    let slow = causeway_links::Entry {
+    let slow = causeway_links::LinkEntry {
         outward: 100_000,
         inward: 100_000,
         ..slow

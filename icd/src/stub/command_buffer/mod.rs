@@ -30,7 +30,7 @@ use cl_headers::types::{
 };
 use parking_lot::Mutex;
 
-use self::mutable::Slot;
+use self::mutable::MutableLaunch;
 use self::order::Order;
 use self::replay::{Launches, Needs};
 use crate::error::{ClResult, Status, fail, require};
@@ -93,7 +93,7 @@ struct Recording {
     // Needs of all commands that cannot change.
     needs: Needs,
     kernels: Vec<Arc<Kernel>>,
-    launches: Vec<Slot>,
+    launches: Vec<MutableLaunch>,
 }
 
 struct Executable {
@@ -102,7 +102,7 @@ struct Executable {
     memory: Hold,
     needs: Needs,
     _kernels: Vec<Arc<Kernel>>,
-    launches: Vec<Slot>,
+    launches: Vec<MutableLaunch>,
     // Whether all launches have all arguments. This never becomes false again.
     has_arguments: bool,
     // The data for replays; `None` after a change.
@@ -249,7 +249,7 @@ impl CommandBuffer {
                 launch.kernel().set_recorded();
                 recording.kernels.push(launch.kernel().clone());
                 let index = recording.launches.len();
-                let slot = Slot::new((self, index), count, *mutable, needs);
+                let slot = MutableLaunch::new((self, index), count, *mutable, needs);
                 let handle = slot.handle().clone();
                 recording.launches.push(slot);
                 Some(handle)
@@ -340,7 +340,7 @@ impl Recording {
             memory: std::mem::take(memory).into(),
             needs,
             _kernels: std::mem::take(kernels),
-            has_arguments: launches.iter().all(Slot::has_arguments),
+            has_arguments: launches.iter().all(MutableLaunch::has_arguments),
             launches: std::mem::take(launches),
             current: None,
         }
@@ -361,7 +361,7 @@ impl Executable {
             all.each_once();
             Current {
                 needs: Arc::new(all),
-                launches: launches.iter().map(Slot::launch).collect(),
+                launches: launches.iter().map(MutableLaunch::launch).collect(),
             }
         };
         current.get_or_insert_with(made).clone()

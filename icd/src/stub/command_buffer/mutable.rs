@@ -49,20 +49,20 @@ pub struct Change {
 }
 
 /// A command buffer's record of a mutable launch.
-pub(super) struct Slot {
+pub(super) struct MutableLaunch {
     handle: Arc<MutableCommand>,
     place: u32,
     dispatch: Arc<Dispatch>,
     needs: Needs,
 }
 
-impl Slot {
+impl MutableLaunch {
     pub(super) fn new(
         (command_buffer, index): (&Arc<CommandBuffer>, usize),
         place: u32,
         mutable: Mutable,
         needs: Needs,
-    ) -> Slot {
+    ) -> MutableLaunch {
         let handle = MutableCommand {
             binding: Binding::default(),
             command_buffer: Arc::downgrade(command_buffer),
@@ -70,7 +70,7 @@ impl Slot {
             fields: mutable.fields,
             properties: mutable.properties,
         };
-        Slot {
+        MutableLaunch {
             handle: Arc::new(handle),
             place,
             dispatch: Arc::new(mutable.dispatch),
@@ -163,7 +163,7 @@ impl CommandBuffer {
             executable.current = None;
         }
         if !executable.has_arguments {
-            executable.has_arguments = executable.launches.iter().all(Slot::has_arguments);
+            executable.has_arguments = executable.launches.iter().all(MutableLaunch::has_arguments);
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::sequence::{QueuePurpose, Sequence};
 use crate::coherence::{Place, Plan, SiteIndex, Transfer, TransferEvents};
 use crate::error::ClResult;
 use crate::shadow;
-use crate::stub::event::{End, transfer_enqueued};
+use crate::stub::event::{CommandEnd, transfer_enqueued};
 use crate::stub::memory::host_ranges::{HostRanges, HostWrite};
 use crate::stub::memory::transfer::land;
 use crate::stub::queue::command::HostTransfer;
@@ -90,7 +90,7 @@ impl Sequence {
     pub(super) fn check(&mut self, event: Arc<Event>, result: ClResult) -> Arc<Event> {
         if let Err(status) = result {
             self.open(&event);
-            event.ended(End::of(status));
+            event.ended(CommandEnd::of(status));
         }
         event
     }

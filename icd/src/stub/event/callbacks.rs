@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Maximum number of callbacks that may block each other at the same time. Each takes a thread.
 const MOST_THREADS: usize = 128;
 
-static LINE: Line = Line {
+static LINE: CallbackQueue = CallbackQueue {
     state: Mutex::new(CallbacksState {
         jobs: VecDeque::new(),
         turn: None,
@@ -39,7 +39,7 @@ static LINE: Line = Line {
 };
 
 /// The queued callbacks, and the threads that run them.
-struct Line {
+struct CallbackQueue {
     state: Mutex<CallbacksState>,
     changed: Condvar,
 }

@@ -25,7 +25,7 @@ use crate::error::Status;
 
 /// How a command ended.
 #[derive(Debug)]
-pub(in crate::stub) struct End {
+pub(in crate::stub) struct CommandEnd {
     /// `CL_COMPLETE` or the error code.
     pub(in crate::stub) status: Status,
     /// Times when the command was queued, submitted, started, ended and completed; device clock, in
@@ -35,10 +35,10 @@ pub(in crate::stub) struct End {
     pub(in crate::stub) contents: Bytes,
 }
 
-impl End {
+impl CommandEnd {
     /// Makes an end that has only a status.
-    pub(in crate::stub) fn of(status: Status) -> End {
-        End {
+    pub(in crate::stub) fn of(status: Status) -> CommandEnd {
+        CommandEnd {
             status,
             times: None,
             contents: Bytes::new(),
@@ -62,7 +62,7 @@ pub(in crate::stub) struct Precedents {
 pub(super) struct Arrival {
     event: Arc<Event>,
     // `None` once the end is visible.
-    end: Option<End>,
+    end: Option<CommandEnd>,
     precedents: Precedents,
 }
 
@@ -71,7 +71,7 @@ type Awaited = (Arc<Event>, fn(&Event) -> bool);
 
 impl Event {
     /// Takes the end that the node reports. The application sees it as soon as the order permits.
-    pub(in crate::stub) fn ended(self: &Arc<Self>, end: End) {
+    pub(in crate::stub) fn ended(self: &Arc<Self>, end: CommandEnd) {
         let precedents = self.arrive(end.status).unwrap_or_default();
         let mut arrivals = Vec::new();
         let arrival = Arrival {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use causeway_proto::command::{CreateMirror, SetUserEventStatus, TellEvent, command::Kind};
 
-use super::{End, Event, Phase, Precedents, chained};
+use super::{CommandEnd, Event, Phase, Precedents, chained};
 use crate::error::{ClResult, Status};
 use crate::stub::memory::host_ranges::Follower;
 use crate::stub::{Site, next_id, server::peer};
@@ -84,7 +84,7 @@ impl Event {
 
     /// Fails a command that no node will report the end of.
     pub(in crate::stub) fn fail(self: &Arc<Self>, status: Status) {
-        self.ended(End::of(status));
+        self.ended(CommandEnd::of(status));
         if let Some(site) = self.site() {
             // No completion wakes the waiting threads, so the session is told here.
             site.session().tell(self.id);

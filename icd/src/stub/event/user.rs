@@ -9,7 +9,7 @@ use std::sync::Arc;
 use causeway_proto::command::{CreateUserEvent, SetUserEventStatus, command::Kind};
 use cl_headers::types::CL_INVALID_OPERATION;
 
-use super::{End, Event, EventState, ending};
+use super::{CommandEnd, Event, EventState, ending};
 use crate::error::{ClResult, Status, require};
 use crate::stub::Context;
 
@@ -84,7 +84,7 @@ impl Event {
 
     // Ends a user event. Returns false if the event had ended before.
     fn finish(self: &Arc<Self>, status: Status) -> bool {
-        let Some(arrivals) = self.conclude(End::of(status), true) else {
+        let Some(arrivals) = self.conclude(CommandEnd::of(status), true) else {
             return false;
         };
         // After the status is visible, because a command that fails with this event is hidden behind

@@ -63,7 +63,7 @@ impl ArgValue {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Slot {
+struct ArgumentSlot {
     value: Option<ArgValue>,
     // The number of the change that set it; 0 if never set.
     change: u64,
@@ -72,7 +72,7 @@ struct Slot {
 /// The current arguments of a kernel; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Args {
-    slots: Vec<Slot>,
+    slots: Vec<ArgumentSlot>,
     reaches: Reaches,
     changes: u64,
     // Number of arguments that were never set.
@@ -228,7 +228,7 @@ impl SentArgs {
 impl Args {
     pub(super) fn new(count: usize) -> Args {
         Args {
-            slots: vec![Slot::default(); count],
+            slots: vec![ArgumentSlot::default(); count],
             reaches: Reaches::default(),
             changes: 0,
             unset: count,
@@ -257,7 +257,7 @@ impl Args {
             None => self.unset -= 1,
         }
         self.changes += 1;
-        *slot = Slot {
+        *slot = ArgumentSlot {
             value: Some(value),
             change: self.changes,
         };
@@ -289,7 +289,7 @@ impl Args {
 
     /// Whether all device queues among the arguments belong to `device`.
     pub(super) fn queues_are_of(&self, device: &Device) -> bool {
-        let of_it = |slot: &Slot| match &slot.value {
+        let of_it = |slot: &ArgumentSlot| match &slot.value {
             Some(ArgValue::Queue(queue)) => std::ptr::eq(&**queue.device(), device),
             _ => true,
         };

@@ -77,8 +77,8 @@ pub fn bandwidth(from: &Device, to: &Device) -> ClResult<Option<Bandwidth>> {
         LinkRoute::SameServer => None,
         LinkRoute::Direct => direct(from.node(), to.node()),
         LinkRoute::ViaClient => {
-            let [from, to] = [(from, Way::ToClient), (to, Way::FromClient)]
-                .map(|(device, way)| of_client(device.node(), way));
+            let [from, to] = [(from, Direction::ToClient), (to, Direction::FromClient)]
+                .map(|(device, direction)| of_client(device.node(), direction));
             slower(from, to)
         }
     })
@@ -86,7 +86,7 @@ pub fn bandwidth(from: &Device, to: &Device) -> ClResult<Option<Bandwidth>> {
 
 /// A direction between a node and this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     ToClient,
     FromClient,
 }
@@ -109,7 +109,7 @@ fn direct(from: &Node, to: &Node) -> Option<Bandwidth> {
     })
 }
 
-fn of_client(node: &Node, way: Way) -> Option<Bandwidth> {
+fn of_client(node: &Node, direction: Direction) -> Option<Bandwidth> {
     let gauge = node.gauge();
     let own = (gauge.bandwidth() > 0).then(|| Bandwidth {
         rate: gauge.bandwidth(),
@@ -120,9 +120,9 @@ fn of_client(node: &Node, way: Way) -> Option<Bandwidth> {
     });
     own.or_else(|| {
         let kept = figures::kept_of(&node.link_end()?)?;
-        let rate = match way {
-            Way::ToClient => kept.inward,
-            Way::FromClient => kept.outward,
+        let rate = match direction {
+            Direction::ToClient => kept.inward,
+            Direction::FromClient => kept.outward,
         };
         let age = figures::age_of(kept.when);
         (rate > 0).then_some(Bandwidth { rate, age })

@@ -17,7 +17,7 @@ use rustc_hash::FxHasher;
 
 use crate::error::ClResult;
 use crate::stub::context::repeats::Repeats;
-use crate::stub::event::End;
+use crate::stub::event::CommandEnd;
 use crate::stub::{Context, Event, Queue, server::peer};
 use crate::thread::Stack;
 use crate::transport::{self, Node, Session, SessionEvents};
@@ -26,9 +26,9 @@ type Table<K, V> = DashMap<K, V, BuildHasherDefault<FxHasher>>;
 
 // The link of each node's latest session. A slot stays locked while its session opens, so that two threads
 // that create the first contexts on a node share one session.
-static LINKS: Mutex<Vec<(Arc<Node>, Slot)>> = Mutex::new(Vec::new());
+static LINKS: Mutex<Vec<(Arc<Node>, SessionCell)>> = Mutex::new(Vec::new());
 
-type Slot = Arc<Mutex<Option<Arc<SessionLink>>>>;
+type SessionCell = Arc<Mutex<Option<Arc<SessionLink>>>>;
 
 /// The incomplete commands and the contexts of one session; see the module.
 #[derive(Default)]
@@ -99,7 +99,7 @@ impl SessionLink {
             match known {
                 Some((_, slot)) => slot.clone(),
                 None => {
-                    let slot = Slot::default();
+                    let slot = SessionCell::default();
                     links.push((node.clone(), slot.clone()));
                     slot
                 }
@@ -203,7 +203,7 @@ impl SessionLink {
         let ids: Vec<EventId> = self.incomplete.iter().map(|entry| *entry.key()).collect();
         for id in ids {
             if let Some((_, expected)) = self.incomplete.remove(&id) {
-                expected.event.ended(End::of(status));
+                expected.event.ended(CommandEnd::of(status));
             }
         }
     }
@@ -248,7 +248,7 @@ impl SessionEvents for SessionLink {
             completion.ended,
             completion.completed,
         ];
-        event.ended(End {
+        event.ended(CommandEnd {
             status,
             times: Some(times),
             contents: completion.contents,

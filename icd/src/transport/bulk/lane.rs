@@ -708,7 +708,7 @@ impl Bulk {
         }
     }
 
-    fn leave(&self, done: impl FnOnce(&mut super::Table) -> Outcome) -> Outcome {
+    fn leave(&self, done: impl FnOnce(&mut super::TransferTable) -> Outcome) -> Outcome {
         let mut state = self.state.lock();
         let outcome = done(&mut state.table);
         // `conclude` must follow.

@@ -37,7 +37,7 @@ use self::lane::Lane;
 use self::memory::HostRegion;
 use self::relay::{Piece, Relay, Relays, Side};
 pub(super) use self::table::Received;
-use self::table::{Chunk, Keep, Table};
+use self::table::{Chunk, Keep, TransferTable};
 use super::gauge::{Direction, Gauge};
 use super::rails::Rails;
 use super::socket::{Dialer, RAIL_LIMIT};
@@ -132,7 +132,7 @@ pub(super) struct Bulk {
 
 #[derive(Default)]
 struct BulkState {
-    table: Table,
+    table: TransferTable,
     relays: Relays,
     // Whether relays go first when both have items.
     relays_turn: bool,
@@ -166,7 +166,7 @@ pub(super) struct Claimed {
 }
 
 /// What a completion has ended.
-pub(super) struct Ended {
+pub(super) struct EndedTransfer {
     /// The completion, if the application may be told.
     pub(super) completion: Option<Completion>,
     /// The bytes of a download.
@@ -409,9 +409,9 @@ impl Bulk {
     }
 
     /// Processes a completion. Returns what the application may be told now.
-    pub(super) fn completed(&self, event: EventId, completion: Completion) -> Ended {
+    pub(super) fn completed(&self, event: EventId, completion: Completion) -> EndedTransfer {
         let outcome = (self.state.lock().table).handle_completion(event, completion);
-        Ended {
+        EndedTransfer {
             completion: outcome.completion,
             received: outcome.received,
             _keep: outcome.uploaded,

@@ -21,7 +21,7 @@ pub(super) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// The open transfers.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct TransferTable {
     uploads: HashMap<EventId, Upload>,
     downloads: HashMap<EventId, Download>,
     // Uploads that may send now, in the order in which they became ready.
@@ -67,7 +67,7 @@ pub(super) struct Chunk {
 /// Destination of arriving bytes.
 #[derive(Debug)]
 pub(super) enum Destination {
-    /// The application's memory; [`Table::data_done`] must follow.
+    /// The application's memory; [`TransferTable::data_done`] must follow.
     Memory(Arc<HostRegion>),
     /// No destination: the transfer is over, and the bytes are discarded.
     Nowhere,
@@ -99,7 +99,7 @@ pub(super) struct DigestedBytes {
     pub(super) digest: u128,
 }
 
-impl Table {
+impl TransferTable {
     /// Registers an upload and takes its `keep`. Returns false when the table is closed. The caller then drops the
     /// `keep` without locks. With a grant of its size, the upload may be sent at once.
     pub(super) fn add_upload(
@@ -132,7 +132,7 @@ impl Table {
         self.add_fetch(event, Arc::new(target))
     }
 
-    /// As [`Table::add_download`], for memory that the caller keeps, too.
+    /// As [`TransferTable::add_download`], for memory that the caller keeps, too.
     pub(super) fn add_fetch(&mut self, event: EventId, target: Arc<HostRegion>) -> bool {
         let download = Download {
             target,
@@ -195,7 +195,7 @@ impl Table {
         })
     }
 
-    /// Takes the next bytes to send; [`Table::chunk_sent`] must follow.
+    /// Takes the next bytes to send; [`TransferTable::chunk_sent`] must follow.
     pub(super) fn next_chunk(&mut self) -> Option<Chunk> {
         let event = *self.ready.front()?;
         let upload = self.uploads.get_mut(&event)?;
@@ -207,7 +207,7 @@ impl Table {
         Some(chunk)
     }
 
-    /// Takes the bytes of this upload, if they are sent eagerly and not yet taken; [`Table::chunk_sent`]
+    /// Takes the bytes of this upload, if they are sent eagerly and not yet taken; [`TransferTable::chunk_sent`]
     /// must follow.
     pub(super) fn claim(&mut self, event: EventId) -> Option<Chunk> {
         let upload = self.uploads.get_mut(&event)?;
@@ -278,7 +278,7 @@ impl Table {
         }
     }
 
-    /// As [`Table::begin_anew`], if that worker gets all commands again. Those whose commands were not sent are sent as
+    /// As [`TransferTable::begin_anew`], if that worker gets all commands again. Those whose commands were not sent are sent as
     /// before. `sent`: see [`Bulk::begin_again`](super::Bulk::begin_again).
     pub(super) fn begin_again(&mut self, sent: impl Fn(EventId) -> Option<Arc<HostRegion>>) {
         for (event, upload) in &mut self.uploads {
@@ -317,7 +317,7 @@ impl Table {
     }
 
     /// Enters the memory of an upload to send bytes again. Returns false if the upload is over, so that its memory
-    /// must not be accessed. Otherwise [`Table::chunk_sent`] must follow.
+    /// must not be accessed. Otherwise [`TransferTable::chunk_sent`] must follow.
     pub(super) fn enter_again(&mut self, event: EventId) -> bool {
         let upload = self.uploads.get_mut(&event);
         let Some(upload) = upload.filter(|upload| !upload.given_up && !self.closed) else {

@@ -430,35 +430,31 @@ impl Core {
         resume: &Resume,
         connected: Connected,
     ) -> Result<usize, NotResumed> {
-        let Connected {
-            commands,
-            heartbeat,
-            told,
-            position,
-            incarnation,
-            is_reopened,
-        } = connected;
-        let cut = position & !(WANTS_RECORD | REEXECUTES);
+        let cut = connected.position & !(WANTS_RECORD | REEXECUTES);
         let again = self.again().ok_or_else(|| self.not_again())?;
         let generation = resume.generation.load(Ordering::Acquire) + 1;
         self.stop_handling(resume);
-        resume.acknowledging.lock().window.begin_behind(told);
-        self.replace_heartbeat(resume, heartbeat, told);
+        resume
+            .acknowledging
+            .lock()
+            .window
+            .begin_behind(connected.told);
+        self.replace_heartbeat(resume, connected.heartbeat, connected.told);
         // Declared before the writer, so that its memory is freed without that lock.
         let _abandoned;
         // The outbox is closed, so after the last writer nobody writes before it is opened again.
         let writer = self.outbox.writer();
         _abandoned = self.abandon_checkpoint();
         // The connection may have broken before this worker was whole. Its lanes stay, with what they have carried.
-        if !resume.is_anew_with(incarnation) {
+        if !resume.is_anew_with(connected.incarnation) {
             self.begin_transfers_again(again);
-            *resume.anew_with.lock() = Some(incarnation);
+            *resume.anew_with.lock() = Some(connected.incarnation);
         }
-        self.replace_commands(resume, commands, generation)?;
+        self.replace_commands(resume, connected.commands, generation)?;
         let away = self.lock_unbroken(resume, generation)?;
-        let is_another = again.deaths.lock().is_another(incarnation);
+        let is_another = again.deaths.lock().is_another(connected.incarnation);
         if is_another {
-            self.note_death(again, is_reopened)?;
+            self.note_death(again, connected.is_reopened)?;
         }
         self.check_cut(cut)?;
         self.outbox.reopen_again(writer);

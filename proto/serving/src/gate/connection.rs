@@ -54,11 +54,11 @@ pub struct Connection {
     has_read: bool,
     /// Set once a stranger has exceeded its limits.
     closing: Option<Closing>,
-    end: End,
+    end: ConnectionEnd,
 }
 
 /// When a connection ends whoever its caller is.
-enum End {
+enum ConnectionEnd {
     Never,
     /// When nothing more is read or written, and then when the connection fails.
     Due(Moment, Moment),
@@ -69,21 +69,21 @@ enum End {
 
 type Moment = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl End {
+impl ConnectionEnd {
     /// Pending while the connection is silent.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let End::Due(end, _) = self
+        if let ConnectionEnd::Due(end, _) = self
             && end.as_mut().poll(cx).is_ready()
-            && let End::Due(_, closed) = std::mem::replace(self, End::Over)
+            && let ConnectionEnd::Due(_, closed) = std::mem::replace(self, ConnectionEnd::Over)
         {
-            *self = End::Silent(closed);
+            *self = ConnectionEnd::Silent(closed);
         }
-        if let End::Silent(closed) = self {
+        if let ConnectionEnd::Silent(closed) = self {
             ready!(closed.as_mut().poll(cx));
-            *self = End::Over;
+            *self = ConnectionEnd::Over;
         }
         Poll::Ready(match self {
-            End::Over => Err(io::ErrorKind::ConnectionAborted.into()),
+            ConnectionEnd::Over => Err(io::ErrorKind::ConnectionAborted.into()),
             _ => Ok(()),
         })
     }
@@ -141,7 +141,7 @@ impl Connection {
             pause: None,
             has_read: false,
             closing: None,
-            end: End::Never,
+            end: ConnectionEnd::Never,
         }
     }
 
@@ -153,7 +153,7 @@ impl Connection {
         end: impl Future<Output = ()> + Send + 'static,
         closed: impl Future<Output = ()> + Send + 'static,
     ) -> Connection {
-        let end = End::Due(Box::pin(end), Box::pin(closed));
+        let end = ConnectionEnd::Due(Box::pin(end), Box::pin(closed));
         Connection { end, ..self }
     }
 

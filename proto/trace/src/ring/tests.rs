@@ -22,10 +22,10 @@ fn tracks() -> Timeline {
 struct Disk(Vec<u8>);
 
 impl Disk {
-    fn apply(&mut self, step: &Step) {
+    fn apply(&mut self, step: &FileChange) {
         match step {
-            Step::Length(length) => self.0.resize(*length as usize, 0),
-            Step::Write { at, bytes } => {
+            FileChange::Length(length) => self.0.resize(*length as usize, 0),
+            FileChange::Write { at, bytes } => {
                 let end = *at as usize + bytes.len();
                 if self.0.len() < end {
                     self.0.resize(end, 0);
@@ -151,7 +151,7 @@ fn every_statement_has_room() {
     };
     steps.clear();
     ring.state(timeline.tracks(), u64::MAX, &mut steps);
-    let [Step::Write { at: 0, bytes }] = &steps[..] else {
+    let [FileChange::Write { at: 0, bytes }] = &steps[..] else {
         panic!("{steps:?}");
     };
     assert_eq!(bytes.len(), STATEMENT);

@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_links::{End, NotDialled, WrongDigest, certificate, dial_with};
+use causeway_links::{FarNode, NotDialled, WrongDigest, certificate, dial_with};
 use causeway_proto::control::ContentsWay;
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{Preamble, Purpose};
@@ -34,7 +34,7 @@ pub(super) struct Connections(Arc<Mutex<SendState>>);
 #[derive(Default)]
 struct SendState {
     /// Where the other node takes connections, once it has said so.
-    way: Option<(End, ManagerAddress)>,
+    way: Option<(FarNode, ManagerAddress)>,
     sockets: Vec<Arc<TcpStream>>,
     is_over: bool,
 }
@@ -122,7 +122,7 @@ impl Connections {
         address: ManagerAddress,
         needs_tls: bool,
     ) -> Result<(), NoWay> {
-        let end = End {
+        let end = FarNode {
             id: SessionId(way.id[..].try_into().map_err(|_| NoWay::Nonsense)?),
             secret: SessionSecret(way.secret[..].try_into().map_err(|_| NoWay::Nonsense)?),
             fingerprint: certificate(&way.certificate_sha256)?,

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_links::{End, dial_with};
+use causeway_links::{FarNode, dial_with};
 use causeway_proto::id::{SessionId, SessionSecret};
 use causeway_proto::preamble::{PREAMBLE, Preamble, Purpose};
 use causeway_security::{Line, SessionCertificate};
@@ -71,7 +71,7 @@ impl Scene {
     /// Connects for a file of a session.
     fn connect(&self, session: u64, number: u8) -> Line {
         let way = self.underway.transfer.way();
-        let end = End {
+        let end = FarNode {
             id: SessionId(way.id[..].try_into().unwrap()),
             secret: SessionSecret(way.secret[..].try_into().unwrap()),
             fingerprint: None,

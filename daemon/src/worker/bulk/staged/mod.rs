@@ -10,7 +10,7 @@
 //! chunks strictly in order. Reads take turns, those without a chunk first. So none blocks another for ever.
 //!
 //! Threads: the thread that frees a chunk grants the credit, without a driver call. The lane that
-//! received the bytes enqueues native writes. The bulk thread enqueues native reads. Invariant: a `Slot`
+//! received the bytes enqueues native writes. The bulk thread enqueues native reads. Invariant: a `PinnedChunk`
 //! is never dropped under a lock of this module, because its drop grants credit.
 
 mod read;
@@ -36,7 +36,7 @@ use crate::accounting::Busy;
 use crate::runtime::context::Context;
 use crate::runtime::event::{Event, Listener};
 use crate::runtime::host::Host;
-use crate::runtime::pinned::{MappingQueue, Ring, Slot};
+use crate::runtime::pinned::{MappingQueue, PinnedChunk, Ring};
 use crate::worker::objects::Queue;
 use crate::worker::objects::command::{Command, native_waits, watch};
 
@@ -168,7 +168,7 @@ impl Rings {
     }
 
     // Returns a free chunk. Allocates one if all existing chunks are in constant use, or if this read has none.
-    fn slot_for(&self, read: &StagedRead) -> Result<Option<Slot>, Status> {
+    fn slot_for(&self, read: &StagedRead) -> Result<Option<PinnedChunk>, Status> {
         if let Some(slot) = self.down.take() {
             return Ok(Some(slot));
         }
@@ -241,7 +241,7 @@ fn passed(transfer: &Transfer, pieces: &Pieces, watched: bool) {
 /// reads if the chunk is `filling`, else writes.
 fn enqueue(
     transfer: &Transfer,
-    slot: Arc<Slot>,
+    slot: Arc<PinnedChunk>,
     from: u64,
     blocks: Vec<Block>,
     filling: Option<&Arc<Filling>>,
@@ -294,7 +294,7 @@ impl Listener for Piece {
     }
 }
 
-fn slot_window(slot: &Slot, length: u64) -> Window {
+fn slot_window(slot: &PinnedChunk, length: u64) -> Window {
     // This cannot fail: a chunk's length does not overflow.
     let region = Region::linear(0, length.min(slot.length() as u64));
     let region = region.unwrap_or_else(|_| unreachable!("a chunk's region does not overflow"));

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::{CHUNK, Pieces, Rings, enqueue, passed, slot_window};
 use crate::runtime::context::Context;
-use crate::runtime::pinned::Slot;
+use crate::runtime::pinned::PinnedChunk;
 use crate::worker::bulk::blocks::blocks;
 use crate::worker::bulk::message::{Chunk, Message, data};
 use crate::worker::bulk::peers::{TransferInProgress, Why};
@@ -96,13 +96,13 @@ impl StagedRead {
         std::mem::replace(&mut self.state.lock().lined_up, lined_up)
     }
 
-    pub(super) fn enqueue(self: &Arc<Self>, slot: Arc<Slot>) {
+    pub(super) fn enqueue(self: &Arc<Self>, slot: Arc<PinnedChunk>) {
         if let Err(status) = self.enqueue_chunk(slot) {
             self.give_up(status);
         }
     }
 
-    fn enqueue_chunk(self: &Arc<Self>, slot: Arc<Slot>) -> Result<(), Status> {
+    fn enqueue_chunk(self: &Arc<Self>, slot: Arc<PinnedChunk>) -> Result<(), Status> {
         let transfer = &self.transfer;
         let (from, to) = {
             let state = self.state.lock();
@@ -196,7 +196,7 @@ impl TransferInProgress for StagedRead {
 /// A chunk that native reads are filling.
 pub(super) struct Filling {
     read: Arc<StagedRead>,
-    slot: Mutex<Option<Arc<Slot>>>,
+    slot: Mutex<Option<Arc<PinnedChunk>>>,
     left: AtomicUsize,
     offset: u64,
     length: u32,
@@ -231,7 +231,7 @@ impl Filling {
 /// A filled chunk on its way to a lane.
 struct StagedChunk {
     read: Arc<StagedRead>,
-    slot: Arc<Slot>,
+    slot: Arc<PinnedChunk>,
     offset: u64,
     length: u32,
 }

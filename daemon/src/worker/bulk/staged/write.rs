@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{CHUNK, Pieces, Rings, chunks, enqueue, passed, slot_window};
 use crate::runtime::context::Context;
-use crate::runtime::pinned::Slot;
+use crate::runtime::pinned::PinnedChunk;
 use crate::worker::bulk::blocks::blocks;
 use crate::worker::bulk::incoming::{Incoming, LaneError, discard};
 use crate::worker::bulk::peers::{TransferInProgress, Why};
@@ -30,7 +30,7 @@ pub(super) struct StagedWrite {
 struct Writing {
     received_ranges: ReceivedRanges,
     granted: u64,
-    filling: HashMap<u64, (Arc<Slot>, u64)>,
+    filling: HashMap<u64, (Arc<PinnedChunk>, u64)>,
     pieces: Pieces,
     lined_up: bool,
     over: bool,
@@ -83,7 +83,7 @@ impl StagedWrite {
         !state.over && state.granted < chunks(self.total)
     }
 
-    pub(super) fn grant(&self, slot: Slot) {
+    pub(super) fn grant(&self, slot: PinnedChunk) {
         let mut state = self.state.lock();
         let chunk = state.granted;
         state.granted += 1;
@@ -97,7 +97,7 @@ impl StagedWrite {
 
     /// Enqueues the native writes of a full chunk. After the last chunk, releases the
     /// commands that follow in the queue.
-    fn enqueue(&self, chunk: u64, slot: Arc<Slot>) -> Result<(), Status> {
+    fn enqueue(&self, chunk: u64, slot: Arc<PinnedChunk>) -> Result<(), Status> {
         let transfer = &self.transfer;
         let (from, to) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.total));
         let blocks = blocks(&transfer.region, from, to);

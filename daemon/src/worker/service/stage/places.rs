@@ -11,7 +11,7 @@ use causeway_proto::preamble::{ClientWord, Introduction, Purpose, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Stage, StageState};
-use crate::handover::Line;
+use crate::handover::SessionLine;
 use crate::takeovers::Takeovers;
 use crate::worker::service::ending::Ending;
 use crate::worker::service::presence::How;
@@ -137,8 +137,8 @@ impl Drop for Claimed {
             return;
         }
         let line = match self.place {
-            ConnectionPlace::Commands => Some(Line::Commands),
-            ConnectionPlace::Heartbeat => Some(Line::Heartbeat),
+            ConnectionPlace::Commands => Some(SessionLine::Commands),
+            ConnectionPlace::Heartbeat => Some(SessionLine::Heartbeat),
             ConnectionPlace::Lane(_) | ConnectionPlace::SharedLane(_) => None,
         };
         if self.was_taken {

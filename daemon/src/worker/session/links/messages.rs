@@ -385,7 +385,7 @@ impl Read for Heard {
 
 /// Why no more event messages are read from a connection.
 #[must_use]
-pub(super) enum End {
+pub(super) enum ReadEnd {
     Broken(String),
     /// The link cannot go on.
     Nonsense(String),
@@ -399,15 +399,17 @@ pub(super) fn hear(
     (handled, connection): (&Handled, u64),
     mirrors: &Weak<dyn Mirrors>,
     link: LinkId,
-) -> End {
+) -> ReadEnd {
     let mut bytes = [0; HEADER * READ_AT_ONCE];
     let mut filled = 0;
     loop {
         filled += match heard.read(&mut bytes[filled..]) {
-            Ok(0) => return End::Broken("the other node closed the event connection".to_owned()),
+            Ok(0) => {
+                return ReadEnd::Broken("the other node closed the event connection".to_owned());
+            }
             Ok(n) => n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return End::Broken(error.to_string()),
+            Err(error) => return ReadEnd::Broken(error.to_string()),
         };
         let (messages, rest) = bytes[..filled].as_chunks::<HEADER>();
         for message in messages {
@@ -415,33 +417,33 @@ pub(super) fn hear(
                 Ok(message) if message.kind == Kind::Event && message.status() <= 0 => {
                     let status = Status(message.status());
                     let Some(mirrors) = mirrors.upgrade() else {
-                        return End::Nonsense("the session has ended".to_owned());
+                        return ReadEnd::Nonsense("the session has ended".to_owned());
                     };
                     let ended = || mirrors.ended(link, message.transfer, status);
                     match handled.count(connection, ended) {
                         Ok(Some(count)) if count % ACKNOWLEDGED_EACH == 0 => own.acknowledge(count),
                         Ok(Some(_)) => {}
                         Ok(None) => {
-                            return End::Broken(
+                            return ReadEnd::Broken(
                                 "a later connection has replaced this one".to_owned(),
                             );
                         }
-                        Err(error) => return End::Nonsense(error.to_string()),
+                        Err(error) => return ReadEnd::Nonsense(error.to_string()),
                     }
                 }
                 Ok(message)
                     if message.kind == Kind::Ack && message.transfer.0 == u64::from(EVENT_LANE) =>
                 {
                     if let Err(error) = own.acknowledged(message.offset) {
-                        return End::Nonsense(error.to_string());
+                        return ReadEnd::Nonsense(error.to_string());
                     }
                 }
                 Ok(_) => {
-                    return End::Nonsense(
+                    return ReadEnd::Nonsense(
                         "the other node sent something else than an event's end".to_owned(),
                     );
                 }
-                Err(error) => return End::Nonsense(error.to_string()),
+                Err(error) => return ReadEnd::Nonsense(error.to_string()),
             }
         }
         // A message may be split between two reads.

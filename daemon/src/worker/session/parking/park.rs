@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use causeway_proto::command;
 
 use super::file::{self, ParkedState};
-use super::{LOOK_EVERY, Outcome, Way, broken};
+use super::{LOOK_EVERY, Outcome, ParkingClient, broken};
 use crate::worker::objects::command::Command;
 use crate::worker::session::shared::Shared;
 
@@ -17,16 +17,20 @@ use crate::worker::session::shared::Shared;
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Parks the session; see the module. The caller has the turn.
-pub(in super::super) fn park(shared: &Arc<Shared>, contents: &[File], way: &dyn Way) -> Outcome {
-    match stand_and_write(shared, contents, u64::MAX, way, None) {
+pub(in super::super) fn park(
+    shared: &Arc<Shared>,
+    contents: &[File],
+    client: &dyn ParkingClient,
+) -> Outcome {
+    match stand_and_write(shared, contents, u64::MAX, client, None) {
         Outcome::Parked { applied, .. } => {
             // Before the client hears that: it dials at once, and would stay with this worker.
-            way.note_parked();
+            client.note_parked();
             // The client need not hear this.
             shared.outbox.parking(command::Parking::Done);
             Outcome::Parked {
                 applied,
-                events: way.last(),
+                events: client.last(),
             }
         }
         other => other,
@@ -39,10 +43,10 @@ pub(in super::super) fn checkpoint(
     shared: &Arc<Shared>,
     contents: &[File],
     most: u64,
-    way: &dyn Way,
+    client: &dyn ParkingClient,
 ) -> Outcome {
     let until = Instant::now() + CHECKPOINT_PATIENCE;
-    stand_and_write(shared, contents, most, way, Some(until))
+    stand_and_write(shared, contents, most, client, Some(until))
 }
 
 // Has the client stand, and writes the session when it is quiet, which is not waited for longer than `until`.
@@ -50,7 +54,7 @@ fn stand_and_write(
     shared: &Arc<Shared>,
     contents: &[File],
     most: u64,
-    way: &dyn Way,
+    client: &dyn ParkingClient,
     until: Option<Instant>,
 ) -> Outcome {
     let is_late = || until.is_some_and(|until| Instant::now() >= until);
@@ -60,7 +64,7 @@ fn stand_and_write(
         }
         // While the client must end an event, it has to go on.
         while shared.core.lock().graph.waits_for_client() {
-            if way.is_over() || is_late() {
+            if client.is_over() || is_late() {
                 return Outcome::Over;
             }
             std::thread::sleep(LOOK_EVERY);
@@ -68,11 +72,11 @@ fn stand_and_write(
         let begun = Instant::now();
         *shared.parking.stands.lock() = false;
         shared.outbox.parking(command::Parking::Stand);
-        if !shared.parking.wait_until_client_stands(way) {
+        if !shared.parking.wait_until_client_stands(client) {
             return Outcome::Over;
         }
         let stood = begun.elapsed();
-        match wait_until_quiet(shared, way, &is_late) {
+        match wait_until_quiet(shared, client, &is_late) {
             Some(true) => {}
             Some(false) => {
                 shared.outbox.parking(command::Parking::GoOn);
@@ -95,7 +99,7 @@ fn stand_and_write(
                 );
                 Outcome::Parked {
                     applied,
-                    events: way.last(),
+                    events: client.last(),
                 }
             }
             Err(why) => {
@@ -108,7 +112,11 @@ fn stand_and_write(
 
 // Waits until what the worker has begun has ended, and the client has heard so. `Some(false)`: a command waits for the
 // client, or this takes too long. `None`: the session ends otherwise.
-fn wait_until_quiet(shared: &Shared, way: &dyn Way, is_late: &dyn Fn() -> bool) -> Option<bool> {
+fn wait_until_quiet(
+    shared: &Shared,
+    client: &dyn ParkingClient,
+    is_late: &dyn Fn() -> bool,
+) -> Option<bool> {
     loop {
         {
             let core = shared.core.lock();
@@ -122,12 +130,12 @@ fn wait_until_quiet(shared: &Shared, way: &dyn Way, is_late: &dyn Fn() -> bool) 
                 && events.all(has_ended)
                 && shared.outbox.is_quiet()
                 && shared.builder.is_idle()
-                && way.heard().is_some()
+                && client.heard().is_some()
             {
                 return Some(true);
             }
         }
-        if way.is_over() {
+        if client.is_over() {
             return None;
         }
         std::thread::sleep(LOOK_EVERY);

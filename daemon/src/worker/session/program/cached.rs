@@ -20,7 +20,7 @@ use causeway_proto::command::{DeviceBuild, KernelSignature, ProgramAnswer};
 use causeway_proto::id::DeviceIndex;
 
 use super::{is_executable, with_option};
-use crate::build_cache::{Client, Entry, Key, entry, pocl, repeatable};
+use crate::build_cache::{CachedBuild, Client, Key, entry, pocl, repeatable};
 use crate::runtime::context::Context as NativeContext;
 use crate::runtime::node::{Device, Node};
 use crate::runtime::program::Program as NativeProgram;
@@ -98,7 +98,7 @@ impl Cached {
     fn loaded(
         &self,
         context: &NativeContext,
-        entries: &[Entry],
+        entries: &[CachedBuild],
     ) -> Option<(NativeProgram, ProgramAnswer)> {
         let devices = self.devices();
         let binaries: Vec<&[u8]> = entries.iter().map(|e| e.binary.as_slice()).collect();
@@ -132,7 +132,7 @@ impl Cached {
     }
 
     /// Combines the answers of all entries, with this session's device numbers.
-    fn answer(&self, entries: &[Entry]) -> Option<ProgramAnswer> {
+    fn answer(&self, entries: &[CachedBuild]) -> Option<ProgramAnswer> {
         let mut devices = Vec::new();
         let mut kernels: Vec<KernelSignature> = Vec::new();
         for (part, entry) in self.parts.iter().zip(entries) {
@@ -193,7 +193,7 @@ impl Unstored {
     }
 
     /// Returns an entry for each part; `None` if the build cannot be cached.
-    fn entries(&self, node: &Node) -> Option<Vec<Entry>> {
+    fn entries(&self, node: &Node) -> Option<Vec<CachedBuild>> {
         let order = self.native.devices(&self.cached.devices()).ok()?;
         let mut binaries = self.native.binaries(MAX_BINARIES).ok()?;
         // PoCL's kernels are its own products. The canonical path is the one under which the system lists
@@ -213,7 +213,7 @@ impl Unstored {
                     kernels: self.kernels_of(part),
                     loaded: loaded.clone(),
                 };
-                (!binary.is_empty()).then_some(Entry { answer, binary })
+                (!binary.is_empty()).then_some(CachedBuild { answer, binary })
             })
             .collect()
     }

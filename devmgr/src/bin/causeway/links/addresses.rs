@@ -14,8 +14,8 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The addresses that are measured, and why others are not.
 pub(super) fn usable(addresses: Vec<String>) -> (Vec<String>, Vec<String>) {
-    let (ways, unresolved) = ways(addresses);
-    let (answering, silent) = answering(ways);
+    let (routes, unresolved) = routes(addresses);
+    let (answering, silent) = answering(routes);
     let fault = |address: String| format!("{address}: accepts no connection");
     let faults = unresolved.into_iter().chain(silent.into_iter().map(fault));
     (answering, faults.collect())
@@ -23,23 +23,23 @@ pub(super) fn usable(addresses: Vec<String>) -> (Vec<String>, Vec<String>) {
 
 /// An address, and where it leads.
 #[derive(Debug, PartialEq, Eq)]
-struct Way {
+struct Route {
     address: String,
     at: Vec<SocketAddr>,
 }
 
 /// The addresses that are measured one by one, because programs use all of them at a time, and why others lead nowhere. Names
 /// of an address that has come before are left out. So are link-local ones, which are not dialled, if there are others.
-fn ways(addresses: Vec<String>) -> (Vec<Way>, Vec<String>) {
+fn routes(addresses: Vec<String>) -> (Vec<Route>, Vec<String>) {
     let (local, others): (Vec<_>, Vec<_>) =
         (addresses.into_iter()).partition(|of| of.contains('%'));
     if others.is_empty() {
         // The measurement has the reason.
-        let way = |address| Way {
+        let route = |address| Route {
             address,
             at: Vec::new(),
         };
-        return (local.into_iter().map(way).collect(), Vec::new());
+        return (local.into_iter().map(route).collect(), Vec::new());
     }
     let (numbers, names): (Vec<_>, Vec<_>) =
         (others.into_iter()).partition(|of| of.parse::<SocketAddr>().is_ok());
@@ -47,7 +47,7 @@ fn ways(addresses: Vec<String>) -> (Vec<Way>, Vec<String>) {
         let at = address.parse().into_iter().collect();
         (address, Ok(at))
     });
-    let (mut ways, mut faults) = (Vec::<Way>::new(), Vec::new());
+    let (mut routes, mut faults) = (Vec::<Route>::new(), Vec::new());
     for (address, at) in numbers.chain(resolved(names, RESOLVED_WITHIN, look_up)) {
         let at: Vec<SocketAddr> = match at {
             Ok(at) => at,
@@ -56,12 +56,12 @@ fn ways(addresses: Vec<String>) -> (Vec<Way>, Vec<String>) {
                 continue;
             }
         };
-        let mut known = ways.iter().flat_map(|way| &way.at);
+        let mut known = routes.iter().flat_map(|route| &route.at);
         if !known.any(|known| at.iter().any(|of| of.ip() == known.ip())) {
-            ways.push(Way { address, at });
+            routes.push(Route { address, at });
         }
     }
-    (ways, faults)
+    (routes, faults)
 }
 
 /// Where a host name leads.
@@ -101,18 +101,18 @@ fn resolved(
 }
 
 /// The addresses that accept connections, and the others. A node that waits for a silent one in vain counts that time as used.
-fn answering(ways: Vec<Way>) -> (Vec<String>, Vec<String>) {
-    let answers = |way: &Way| match &way.at[..] {
+fn answering(routes: Vec<Route>) -> (Vec<String>, Vec<String>) {
+    let answers = |route: &Route| match &route.at[..] {
         [] => true,
         at => (at.iter()).any(|at| TcpStream::connect_timeout(at, ANSWERS_WITHIN).is_ok()),
     };
     let answers: Vec<bool> = std::thread::scope(|scope| {
-        let asked = ways.iter().map(|of| scope.spawn(|| answers(of)));
+        let asked = routes.iter().map(|of| scope.spawn(|| answers(of)));
         let asked: Vec<_> = asked.collect();
         let asked = asked.into_iter();
         asked.map(|of| of.join().unwrap_or(true)).collect()
     });
-    let all = ways.into_iter().map(|of| of.address).zip(answers);
+    let all = routes.into_iter().map(|of| of.address).zip(answers);
     let (answering, silent): (Vec<_>, Vec<_>) = all.partition(|(_, answers)| *answers);
     let bare = |of: Vec<(String, bool)>| of.into_iter().map(|(address, _)| address).collect();
     (bare(answering), bare(silent))
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn each_address_is_measured_once() {
         let of = |addresses: &[&str]| {
-            let (ways, faults) = ways(texts(addresses));
-            let ways = ways.into_iter().map(|of| of.address).collect::<Vec<_>>();
-            (ways, faults)
+            let (routes, faults) = routes(texts(addresses));
+            let routes = routes.into_iter().map(|of| of.address).collect::<Vec<_>>();
+            (routes, faults)
         };
         let two = ["10.0.0.5:7079", "[fd00::5]:7079"];
         let none = Vec::<String>::new;
@@ -145,8 +145,8 @@ mod tests {
         let local = "[fe80::1%eth0]:1";
         assert_eq!(of(&[local, two[0]]), (texts(&two[..1]), none()));
         assert_eq!(of(&[local]), (texts(&[local]), none()));
-        let (ways, faults) = of(&["no.such.invalid:1", two[0]]);
-        assert_eq!(ways, two[..1]);
+        let (routes, faults) = of(&["no.such.invalid:1", two[0]]);
+        assert_eq!(routes, two[..1]);
         assert!(
             faults.len() == 1 && faults[0].starts_with("no.such.invalid:1: "),
             "{faults:?}"
@@ -181,8 +181,8 @@ mod tests {
         let open = listener.local_addr().unwrap().to_string();
         // Nobody else gets the port of the open one.
         let shut = open.replace("127.0.0.1:", "127.0.0.3:");
-        let (ways, faults) = usable(vec![shut.clone(), open.clone()]);
-        assert_eq!(ways, [open]);
+        let (routes, faults) = usable(vec![shut.clone(), open.clone()]);
+        assert_eq!(routes, [open]);
         assert_eq!(faults, [format!("{shut}: accepts no connection")]);
     }
 }

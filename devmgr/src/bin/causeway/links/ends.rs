@@ -7,7 +7,7 @@ use causeway::config::{self, ServerSettings, Settings};
 use causeway::transport::discover;
 use causeway::transport::links::links_of;
 use causeway_devmgr::report;
-use causeway_links::{Entry, LinkMemory, Table};
+use causeway_links::{LinkEntry, LinkMemory, LinkTable};
 
 use super::managed::{self, Claims};
 use super::matrix::{Host, Shown};
@@ -42,17 +42,17 @@ impl NodeEnd {
 
     /// This machine's figures for the addresses that the node has now. The newest one stands for addresses that are not known,
     /// as what a host name leads to: earlier ones may be of networks that the node has left.
-    fn own(&self, table: &Table) -> Vec<Shown> {
+    fn own(&self, table: &LinkTable) -> Vec<Shown> {
         let own = table.entries().iter();
         let own: Vec<_> = own.filter(|of| of.peer == id(&self.uuid)).collect();
         // Link-local addresses are not measured beside others.
         let global = self.sockets().filter(|at| !at.contains('%'));
         let ips = global.map(|at| Some(at.parse::<SocketAddr>().ok()?.ip()));
         let ips: Vec<Option<IpAddr>> = ips.collect();
-        let is_used = |of: &Entry| ips.contains(&Some(of.to.ip()));
+        let is_used = |of: &LinkEntry| ips.contains(&Some(of.to.ip()));
         let has_names = ips.contains(&None) || !own.iter().any(|of| is_used(of));
         let newest = own.iter().map(|of| of.when).max();
-        let counts = |of: &&Entry| is_used(of) || (has_names && Some(of.when) == newest);
+        let counts = |of: &&LinkEntry| is_used(of) || (has_names && Some(of.when) == newest);
         let counting = own.into_iter().filter(counts);
         counting.map(|of| shown("", of.clone())).collect()
     }
@@ -166,7 +166,7 @@ impl Hosts {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn keep(&self, entries: Vec<Entry>) -> Result<(), Failure> {
+    pub(crate) fn keep(&self, entries: Vec<LinkEntry>) -> Result<(), Failure> {
         match &self.memory {
             _ if entries.is_empty() => Ok(()),
             Some(memory) => memory
@@ -206,7 +206,7 @@ impl Hosts {
             match kept {
                 Ok(of) => links.extend(
                     of.iter()
-                        .filter_map(|of| Some(shown(&id(&node.uuid), Entry::from_wire(of)?))),
+                        .filter_map(|of| Some(shown(&id(&node.uuid), LinkEntry::from_wire(of)?))),
                 ),
                 Err(error) => problems.push(format!("{}: {error}", node.name)),
             }
@@ -215,7 +215,7 @@ impl Hosts {
     }
 }
 
-pub(crate) fn shown(owner: &str, of: Entry) -> Shown {
+pub(crate) fn shown(owner: &str, of: LinkEntry) -> Shown {
     Shown {
         owner: owner.to_owned(),
         of,
@@ -254,11 +254,11 @@ mod tests {
 
     #[test]
     fn figures_of_the_addresses_in_use_are_shown() {
-        let mut table = Table::default();
+        let mut table = LinkTable::default();
         for (host, when) in [(5, 10), (6, 20), (7, 30)] {
             let to = ([10, 0, 0, host], 7079).into();
-            let entry = Entry::unmeasured("01".repeat(16), [10, 0, 0, 1].into(), to);
-            assert!(table.note(Entry { when, ..entry }));
+            let entry = LinkEntry::unmeasured("01".repeat(16), [10, 0, 0, 1].into(), to);
+            assert!(table.note(LinkEntry { when, ..entry }));
         }
         let of = |addresses: &[&str]| {
             let mut addresses = addresses.iter().map(|of| of.parse().unwrap());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use causeway::config::Settings;
-use causeway_links::Entry;
+use causeway_links::LinkEntry;
 use causeway_proto::manager::{
     AllowMeasuringRequest, LinkList, ListLinksRequest, MeasurableNode, MeasuringAllowed,
 };
@@ -41,7 +41,7 @@ pub(crate) fn listed(context: &Context) -> Result<LinkList, Failure> {
 /// The figures of a list.
 pub(crate) fn figures(list: &LinkList) -> Vec<Shown> {
     let of = list.links.iter().filter_map(|of| {
-        let entry = Entry::from_wire(of.link.as_ref()?)?;
+        let entry = LinkEntry::from_wire(of.link.as_ref()?)?;
         Some(shown(&id(&of.node_uuid), entry))
     });
     of.collect()

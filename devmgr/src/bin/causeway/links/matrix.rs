@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use causeway_devmgr::listing::{CLOCKS_DIFFER, LinkReport};
-use causeway_links::Entry;
+use causeway_links::LinkEntry;
 
 use crate::text::printable;
 
@@ -30,7 +30,7 @@ pub(crate) struct Host {
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) owner: String,
-    pub(crate) of: Entry,
+    pub(crate) of: LinkEntry,
 }
 
 /// The figures of all links between hosts.
@@ -204,13 +204,13 @@ pub(crate) mod tests {
     pub(crate) fn kept(owner: &Host, peer: &Host, outward: u64, inward: u64, when: u64) -> Shown {
         Shown {
             owner: owner.id.clone(),
-            of: Entry {
+            of: LinkEntry {
                 name: peer.name.clone(),
                 median_ns: 210_000,
                 outward,
                 inward,
                 when,
-                ..Entry::unmeasured(
+                ..LinkEntry::unmeasured(
                     peer.id.clone(),
                     [10, 0, 0, 1].into(),
                     ([10, 0, 0, 2], 7079).into(),

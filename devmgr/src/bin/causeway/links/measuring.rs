@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use causeway::transport::links::measure_link;
 use causeway_links::{
-    Dialled, End, Entry, Terms, WrongDigest, certificate, dial_any, lead, rounds,
+    Dialled, FarNode, LinkEntry, Terms, WrongDigest, certificate, dial_any, lead, rounds,
 };
 use causeway_proto::control::{LinkEnd, MeasureLinkReply};
 use causeway_proto::id::{SessionId, SessionSecret};
@@ -36,7 +36,7 @@ const RELEASED_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct MeasuredPairs {
     /// This machine's figures that could not be kept, and why. The nodes keep theirs.
-    pub(crate) not_kept: Vec<Entry>,
+    pub(crate) not_kept: Vec<LinkEntry>,
     pub(crate) why: Option<Failure>,
     /// The figures that nodes have measured.
     pub(crate) by_nodes: Vec<Shown>,
@@ -182,7 +182,7 @@ impl<'a> Part<'a> {
 #[derive(Default)]
 struct PairOutcome {
     /// This machine's figures, one for each address of the node. This machine keeps them.
-    own: Vec<Entry>,
+    own: Vec<LinkEntry>,
     /// The figures that a node has kept.
     by_node: Option<Shown>,
     /// Why the pair, or an address of the node, has no figures.
@@ -260,7 +260,7 @@ fn between(
             release(&dialled.node, &end);
         }
         if let Some(reply) = patience.free(reply?)? {
-            let entry = reply.link.as_ref().and_then(Entry::from_wire);
+            let entry = reply.link.as_ref().and_then(LinkEntry::from_wire);
             let entry = entry.ok_or(NoFigures::Nonsense)?;
             return Ok(shown(&id(&dialling.node.uuid), entry));
         }
@@ -305,9 +305,9 @@ impl Patience {
 }
 
 /// The end that a node has reserved.
-fn reserved(dialled: &NodeEnd, end: &LinkEnd) -> Result<End, NoFigures> {
+fn reserved(dialled: &NodeEnd, end: &LinkEnd) -> Result<FarNode, NoFigures> {
     let (id_bytes, secret) = (&end.id[..], &end.secret[..]);
-    Ok(End {
+    Ok(FarNode {
         id: SessionId(id_bytes.try_into().map_err(|_| NoFigures::Nonsense)?),
         secret: SessionSecret(secret.try_into().map_err(|_| NoFigures::Nonsense)?),
         fingerprint: certificate(&end.certificate_sha256)?,
@@ -329,10 +329,10 @@ fn own(
     address: &str,
     terms: &Terms,
     is_forced: bool,
-) -> Result<Entry, NoFigures> {
+) -> Result<LinkEntry, NoFigures> {
     let end = reserve(dialled, terms, is_forced, &mut Patience::new())?;
     let node = &dialled.node;
-    let to = End {
+    let to = FarNode {
         addresses: vec![address.to_owned()],
         ..reserved(node, &end)?
     };
@@ -344,12 +344,12 @@ fn own(
     let Dialled { ends, addresses } = dialled?;
     let measured = lead(ends, terms, deadline)?;
     let name = node.name.chars().filter(|of| !of.is_control());
-    let entry = Entry {
+    let entry = LinkEntry {
         name: name.take(60).collect(),
         stream_ms: u32::try_from(terms.each().as_millis()).unwrap_or(u32::MAX),
         tls: to.fingerprint.is_some(),
         when: causeway_links::seconds_now(),
-        ..Entry::unmeasured(id(&node.uuid), addresses.0.ip().to_canonical(), addresses.1)
+        ..LinkEntry::unmeasured(id(&node.uuid), addresses.0.ip().to_canonical(), addresses.1)
     };
     Ok(entry.with(&measured))
 }

@@ -36,7 +36,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::learnt::LearntRate;
 use self::learnt::{LEAST_BYTES, Learnt};
-use self::path::{End, Path, Step};
+use self::path::{LinkEnd, Path, PathAction};
 use crate::coherence::Route;
 use crate::error::ClResult;
 use crate::stub::{Event, SessionLink, next_id};
@@ -80,7 +80,7 @@ struct Link {
 /// A transfer that has begun and not ended.
 #[derive(Clone, Copy)]
 struct Open {
-    sender: End,
+    sender: LinkEnd,
     bytes: u64,
 }
 
@@ -336,7 +336,7 @@ impl Peers {
             "a worker reported the state of a link"
         );
         let was_interrupted = link.path.is_interrupted();
-        let mut step = Step::None;
+        let mut step = PathAction::None;
         if state.up {
             link.path.handle_up(end);
         } else if state.mending {
@@ -346,13 +346,13 @@ impl Peers {
             step = link.path.handle_down(end);
         }
         match step {
-            Step::None => {}
-            Step::Dial(end) => {
+            PathAction::None => {}
+            PathAction::Dial(end) => {
                 let dial = DialLink { link: link.id.0 };
                 // If this fails the session is about to be lost, and its loss drops the link.
                 let _ = link.post(end, Kind::DialLink(dial));
             }
-            Step::GiveUp => {
+            PathAction::GiveUp => {
                 // Prepare the relay before the workers can send these transfers through the client.
                 for (transfer, open) in &link.open {
                     link.carry(*transfer, *open);
@@ -398,12 +398,12 @@ impl Peers {
 }
 
 impl Link {
-    fn end_of(&self, session: &SessionLink) -> Option<End> {
+    fn end_of(&self, session: &SessionLink) -> Option<LinkEnd> {
         let is = |end: &Arc<SessionLink>| std::ptr::eq(&**end, session);
         self.ends.iter().position(is)
     }
 
-    fn location(&self, end: End) -> &Location {
+    fn location(&self, end: LinkEnd) -> &Location {
         self.ends[end].session().location()
     }
 
@@ -411,12 +411,12 @@ impl Link {
         nodes(self.location(0), self.location(1))
     }
 
-    fn post(&self, end: End, kind: Kind) -> ClResult {
+    fn post(&self, end: LinkEnd, kind: Kind) -> ClResult {
         let command = command::Command { kind: Some(kind) };
         Ok(self.ends[end].session().post(&command)?)
     }
 
-    fn add(&self, end: End, secret: &[u8; 32], dial: bool) -> ClResult {
+    fn add(&self, end: LinkEnd, secret: &[u8; 32], dial: bool) -> ClResult {
         let far = 1 - end;
         self.post(
             end,
@@ -449,7 +449,7 @@ impl Link {
         }
     }
 
-    fn drop_at(&self, end: End) {
+    fn drop_at(&self, end: LinkEnd) {
         let drop = DropLink { link: self.id.0 };
         // An error means a lost session, as in `handle_state`.
         let _ = self.post(end, Kind::DropLink(drop));

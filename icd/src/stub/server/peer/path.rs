@@ -12,14 +12,14 @@
 //! confused. The reports of the two ends may arrive in any order.
 //!
 //! Invariant: in the end, a path goes through the client, or is up, or is being dialled by the end that
-//! [`Step::Dial`] named last. A path through the client stays one for ever.
+//! [`PathAction::Dial`] named last. A path through the client stays one for ever.
 #![forbid(unsafe_code)]
 
 /// A path that has broken more often than this is given up as unreliable.
 const MOST_BREAKS: u32 = 5;
 
 /// One of the two ends of a link: 0 or 1.
-pub(super) type End = usize;
+pub(super) type LinkEnd = usize;
 
 /// The state of one link's direct path; see the module.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Path {
 enum PathState {
     /// One end dials. `second`: the other end has failed already.
     Making {
-        dialler: End,
+        dialler: LinkEnd,
         second: bool,
     },
     Up,
@@ -46,18 +46,18 @@ enum PathState {
 /// The action that the caller must take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Step {
+pub(super) enum PathAction {
     /// Nothing to do.
     None,
     /// This end must dial.
-    Dial(End),
+    Dial(LinkEnd),
     /// Both ends must go through the client.
     GiveUp,
 }
 
 impl Path {
     /// Makes a path that `dialler` has been asked to dial.
-    pub(super) fn new(dialler: End) -> Path {
+    pub(super) fn new(dialler: LinkEnd) -> Path {
         Path::in_state(PathState::Making {
             dialler,
             second: false,
@@ -93,12 +93,12 @@ impl Path {
     }
 
     /// Applies an end's report that it makes broken connections again.
-    pub(super) fn handle_mending(&mut self, end: End) {
+    pub(super) fn handle_mending(&mut self, end: LinkEnd) {
         self.mending[end] = self.told_up[end];
     }
 
     /// Applies an end's report that the link is up.
-    pub(super) fn handle_up(&mut self, end: End) {
+    pub(super) fn handle_up(&mut self, end: LinkEnd) {
         self.told_up[end] = true;
         self.mending[end] = false;
         if self.state != PathState::ViaClient {
@@ -107,25 +107,25 @@ impl Path {
     }
 
     /// Applies an end's report that the link is down, or that a dial failed.
-    pub(super) fn handle_down(&mut self, end: End) -> Step {
+    pub(super) fn handle_down(&mut self, end: LinkEnd) -> PathAction {
         let was_up = std::mem::take(&mut self.told_up[end]);
         self.mending[end] = false;
         match self.state {
-            PathState::ViaClient => Step::None,
+            PathState::ViaClient => PathAction::None,
             // The end failed to dial, but the other end's success was reported first.
-            PathState::Up if !was_up => Step::None,
+            PathState::Up if !was_up => PathAction::None,
             PathState::Up => self.handle_break(end),
             // The other end has reported this break already. An end that still took the link for usable has
             // not begun to dial, so it must be asked again.
-            PathState::Making { dialler, .. } if was_up && dialler == end => Step::Dial(end),
-            PathState::Making { .. } if was_up => Step::None,
-            PathState::Making { dialler, .. } if dialler != end => Step::None,
+            PathState::Making { dialler, .. } if was_up && dialler == end => PathAction::Dial(end),
+            PathState::Making { .. } if was_up => PathAction::None,
+            PathState::Making { dialler, .. } if dialler != end => PathAction::None,
             PathState::Making { second: true, .. } => self.give_up(),
             PathState::Making { dialler, .. } => self.dial(1 - dialler, true),
         }
     }
 
-    fn handle_break(&mut self, end: End) -> Step {
+    fn handle_break(&mut self, end: LinkEnd) -> PathAction {
         self.breaks += 1;
         if self.breaks > MOST_BREAKS {
             return self.give_up();
@@ -133,14 +133,14 @@ impl Path {
         self.dial(end, false)
     }
 
-    fn dial(&mut self, dialler: End, second: bool) -> Step {
+    fn dial(&mut self, dialler: LinkEnd, second: bool) -> PathAction {
         self.state = PathState::Making { dialler, second };
-        Step::Dial(dialler)
+        PathAction::Dial(dialler)
     }
 
-    fn give_up(&mut self) -> Step {
+    fn give_up(&mut self) -> PathAction {
         self.state = PathState::ViaClient;
-        Step::GiveUp
+        PathAction::GiveUp
     }
 }
 
@@ -153,19 +153,19 @@ mod tests {
     #[test]
     fn both_ends_are_tried_once_then_the_client_carries() {
         let mut path = Path::new(1);
-        assert_eq!(path.handle_down(1), Step::Dial(0));
+        assert_eq!(path.handle_down(1), PathAction::Dial(0));
         assert!(!path.is_via_client());
-        assert_eq!(path.handle_down(0), Step::GiveUp);
+        assert_eq!(path.handle_down(0), PathAction::GiveUp);
         assert!(path.is_via_client());
         path.handle_up(0);
-        assert_eq!(path.handle_down(0), Step::None);
+        assert_eq!(path.handle_down(0), PathAction::None);
         assert!(path.is_via_client(), "for good");
     }
 
     #[test]
     fn what_the_second_end_has_made_stays() {
         let mut path = Path::new(0);
-        assert_eq!(path.handle_down(0), Step::Dial(1));
+        assert_eq!(path.handle_down(0), PathAction::Dial(1));
         path.handle_up(1);
         path.handle_up(0);
         assert!(!path.is_via_client());
@@ -175,9 +175,9 @@ mod tests {
     fn a_failure_that_crossed_the_other_ends_success_is_nothing() {
         let mut path = Path::new(0);
         path.handle_up(1);
-        assert_eq!(path.handle_down(0), Step::None);
+        assert_eq!(path.handle_down(0), PathAction::None);
         // The later break is a real one.
-        assert_eq!(path.handle_down(1), Step::Dial(1));
+        assert_eq!(path.handle_down(1), PathAction::Dial(1));
     }
 
     #[test]
@@ -185,11 +185,11 @@ mod tests {
         let mut path = Path::new(0);
         path.handle_up(0);
         path.handle_up(1);
-        assert_eq!(path.handle_down(0), Step::Dial(0));
-        assert_eq!(path.handle_down(1), Step::None, "the same break");
+        assert_eq!(path.handle_down(0), PathAction::Dial(0));
+        assert_eq!(path.handle_down(1), PathAction::None, "the same break");
         // Both ends dial again before the client forwards.
-        assert_eq!(path.handle_down(0), Step::Dial(1));
-        assert_eq!(path.handle_down(1), Step::GiveUp);
+        assert_eq!(path.handle_down(0), PathAction::Dial(1));
+        assert_eq!(path.handle_down(1), PathAction::GiveUp);
     }
 
     #[test]
@@ -197,11 +197,11 @@ mod tests {
         let mut path = Path::new(0);
         path.handle_up(0);
         path.handle_up(1);
-        assert_eq!(path.handle_down(0), Step::Dial(0));
-        assert_eq!(path.handle_down(0), Step::Dial(1));
+        assert_eq!(path.handle_down(0), PathAction::Dial(0));
+        assert_eq!(path.handle_down(0), PathAction::Dial(1));
         // End 1 has learned of the break only now, so it has not dialled.
-        assert_eq!(path.handle_down(1), Step::Dial(1));
-        assert_eq!(path.handle_down(1), Step::GiveUp);
+        assert_eq!(path.handle_down(1), PathAction::Dial(1));
+        assert_eq!(path.handle_down(1), PathAction::GiveUp);
     }
 
     #[test]
@@ -209,10 +209,10 @@ mod tests {
         let mut path = Path::new(0);
         for _ in 0..MOST_BREAKS {
             path.handle_up(0);
-            assert_eq!(path.handle_down(0), Step::Dial(0));
+            assert_eq!(path.handle_down(0), PathAction::Dial(0));
         }
         path.handle_up(0);
-        assert_eq!(path.handle_down(0), Step::GiveUp);
+        assert_eq!(path.handle_down(0), PathAction::GiveUp);
     }
 
     #[test]
@@ -229,14 +229,14 @@ mod tests {
         path.handle_up(0);
         assert!(!path.is_interrupted());
         path.handle_mending(1);
-        assert_eq!(path.handle_down(1), Step::Dial(1));
-        assert_eq!(path.handle_down(0), Step::None);
+        assert_eq!(path.handle_down(1), PathAction::Dial(1));
+        assert_eq!(path.handle_down(0), PathAction::None);
         assert!(path.is_interrupted(), "it is made anew");
         path.handle_up(1);
         assert!(!path.is_interrupted());
-        assert_eq!(path.handle_down(1), Step::Dial(1));
-        assert_eq!(path.handle_down(1), Step::Dial(0));
-        assert_eq!(path.handle_down(0), Step::GiveUp);
+        assert_eq!(path.handle_down(1), PathAction::Dial(1));
+        assert_eq!(path.handle_down(1), PathAction::Dial(0));
+        assert_eq!(path.handle_down(0), PathAction::GiveUp);
         assert!(!path.is_interrupted());
     }
 
@@ -264,7 +264,7 @@ mod tests {
 
     impl World {
         // Each of these returns whether there was anything to do.
-        fn hear(&mut self, end: End) -> bool {
+        fn hear(&mut self, end: LinkEnd) -> bool {
             let Some(up) = self.workers[end].told.pop_front() else {
                 return false;
             };
@@ -273,9 +273,9 @@ mod tests {
                 return true;
             }
             match self.path.handle_down(end) {
-                Step::None => {}
-                Step::Dial(end) => self.workers[end].dialling |= !self.workers[end].up,
-                Step::GiveUp => {
+                PathAction::None => {}
+                PathAction::Dial(end) => self.workers[end].dialling |= !self.workers[end].up,
+                PathAction::GiveUp => {
                     for worker in &mut self.workers {
                         worker.dialling = false;
                         if worker.up {
@@ -288,7 +288,7 @@ mod tests {
         }
 
         // A dial cannot succeed while the other end takes the link for up.
-        fn finish_dial(&mut self, end: End, works: bool) -> bool {
+        fn finish_dial(&mut self, end: LinkEnd, works: bool) -> bool {
             if !std::mem::take(&mut self.workers[end].dialling) {
                 return false;
             }
@@ -300,7 +300,7 @@ mod tests {
             true
         }
 
-        fn see_break(&mut self, end: End) -> bool {
+        fn see_break(&mut self, end: LinkEnd) -> bool {
             let up = self.workers[end].up;
             if up {
                 self.workers[end].turn(false);

@@ -51,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #[test]
     fn an_upload_sends_each_byte_once_and_completes_once_when_nobody_is_in_it(steps in steps()) {
-        let mut table = Table::default();
+        let mut table = TransferTable::default();
         let keep: Keep = Arc::new(());
         prop_assert!(table.add_upload(EVENT, region(), &mut Some(keep.clone()), None));
         let (mut credit, mut sent, mut inside, mut completed, mut delivered) = (0, 0, 0, false, 0);
@@ -112,7 +112,7 @@ proptest! {
 
     #[test]
     fn a_download_completes_once_when_all_is_there_and_nobody_is_in_it(steps in steps()) {
-        let mut table = Table::default();
+        let mut table = TransferTable::default();
         prop_assert!(table.add_download(EVENT, region()));
         let (mut received, mut inside, mut status, mut delivered) = (0, 0, None, 0);
         for step in steps {
@@ -150,7 +150,7 @@ proptest! {
 
 #[test]
 fn a_withdrawn_transfer_is_entered_no_more_and_tells_who_is_inside() {
-    let mut table = Table::default();
+    let mut table = TransferTable::default();
     let keep: Keep = Arc::new(());
     table.add_upload(EVENT, region(), &mut Some(keep.clone()), None);
     table.handle_credit(EVENT, TOTAL);
@@ -180,7 +180,7 @@ fn a_withdrawn_transfer_is_entered_no_more_and_tells_who_is_inside() {
 
 #[test]
 fn nothing_begins_in_a_closed_table() {
-    let mut table = Table::default();
+    let mut table = TransferTable::default();
     let mut keep = Some(Arc::new(()) as Keep);
     table.add_upload(EVENT, region(), &mut keep.clone(), None);
     table.add_download(EventId(2), region());
@@ -199,7 +199,7 @@ fn nothing_begins_in_a_closed_table() {
 
 #[test]
 fn an_eager_upload_is_sent_once_though_its_completion_comes_first() {
-    let mut table = Table::default();
+    let mut table = TransferTable::default();
     let keep: Keep = Arc::new(());
     let total = BULK_CHUNK as u64;
     // SAFETY: the table only measures the region; its bytes are never accessed.

@@ -337,11 +337,11 @@ impl Link {
         scope.spawn("link-in", move || {
             let counted = (&*handled, connection);
             match messages::hear(heard, &own, counted, &links.mirrors, link.id) {
-                messages::End::Broken(reason) if link.resume.is_zero() => {
+                messages::ReadEnd::Broken(reason) if link.resume.is_zero() => {
                     link.come_down(&links, incarnation, reason);
                 }
-                messages::End::Broken(_) => link.event_lost(&links, incarnation, connection),
-                messages::End::Nonsense(reason) => link.come_down(&links, incarnation, reason),
+                messages::ReadEnd::Broken(_) => link.event_lost(&links, incarnation, connection),
+                messages::ReadEnd::Nonsense(reason) => link.come_down(&links, incarnation, reason),
             }
         });
     }
