@@ -88,8 +88,6 @@ pub(super) struct Worker {
     waits: OnceLock<AwayTimes>,
     /// Since when the client is away.
     away: watch::Sender<Option<Instant>>,
-    /// What the worker has said since its client is away.
-    word: Mutex<AwayWord>,
     /// How often the client has come back.
     resumed: AtomicU32,
     /// The cookies of the latest connections that were passed to the worker, by which the kernel tells sockets apart.
@@ -183,7 +181,6 @@ impl Worker {
             is_ending: AtomicBool::new(false),
             waits: OnceLock::new(),
             away: watch::Sender::default(),
-            word: Mutex::default(),
             resumed: AtomicU32::new(0),
             passed: Mutex::default(),
             said: OnceLock::new(),
@@ -396,10 +393,10 @@ impl Worker {
         self.waits.get().copied().unwrap_or_default()
     }
 
-    /// Returns how long a client that leaves now is waited for.
-    fn waits_now(&self) -> Duration {
+    /// Returns how long a client that leaves now is waited for, after this word of the worker.
+    fn waits_after(&self, word: AwayWord) -> Duration {
         let resume = self.away_times().resume;
-        match *self.word.lock() {
+        match word {
             AwayWord::Nothing => resume.min(AwayTimes::SILENT),
             AwayWord::Soon => resume.min(AwayTimes::KILLED),
             AwayWord::Long => self.waits(),

@@ -33,6 +33,8 @@ const PARKED_WITHIN: Duration = Duration::from_secs(5);
 struct Watched {
     client: Client,
     leaving: Leaving,
+    /// What the worker has said since its client is away.
+    word: AwayWord,
     /// Whether the channel is read.
     speaks: bool,
     /// Whether the deadline for the client's first connection no longer applies.
@@ -46,6 +48,7 @@ impl Watched {
         Ok(Watched {
             client: Client::new()?,
             leaving: Leaving::default(),
+            word: AwayWord::default(),
             speaks: true,
             has_come: false,
             is_gone: false,
@@ -117,7 +120,7 @@ impl Worker {
         let leaving = &mut watched.leaving;
         match message {
             Ok(Some(ToSupervisor::Client { line, socket })) if !self.waits().is_zero() => {
-                self.meet_again(&mut watched.client, line, socket, leaving);
+                self.meet_again(watched, line, socket);
             }
             Ok(Some(ToSupervisor::Leaving { reason })) => {
                 let _ = self.said.set(reason);
@@ -155,7 +158,7 @@ impl Worker {
             }
             Ok(Some(ToSupervisor::Spoiled)) => body.retire(),
             Ok(Some(ToSupervisor::LeavesHost)) => self.leave_host(body, leaving),
-            Ok(Some(ToSupervisor::Away { soon })) => self.on_away(soon, leaving),
+            Ok(Some(ToSupervisor::Away { soon })) => self.on_away(soon, watched),
             Ok(Some(message)) => self.hear(message),
             // Nothing of a session exists before its client has come. The host could not serve it, or has died.
             Ok(None) if body.is_hosted() && !watched.client.has_come() => {
@@ -211,7 +214,7 @@ impl Worker {
         }
         // A worker that still runs sees the same end, and leaves by itself or says how long it waits. The time
         // counts from the first connection that ended, unless the client comes back.
-        watched.leaving.is_due(now + self.waits_now());
+        watched.leaving.is_due(now + self.waits_after(watched.word));
     }
 
     /// Handles that the channel has ended. A process sees the same and ends. A session of a host has then ended
@@ -267,11 +270,11 @@ impl Worker {
     /// Notes a connection of the client of a session that outlives its connections.
     fn meet_again(
         &self,
-        client: &mut Client,
+        watched: &mut Watched,
         line: SessionLine,
         socket: Option<WorkerFile>,
-        leaving: &mut Leaving,
     ) {
+        let client = &mut watched.client;
         let is_first = !client.has_come();
         // A kernel of the session could report any socket, and so make a session without a client last.
         if !is_first && !self.has_passed(socket.as_ref()) {
@@ -297,35 +300,36 @@ impl Worker {
         if !client.is_whole() || self.is_ending() {
             return;
         }
-        *self.word.lock() = AwayWord::Nothing;
+        watched.word = AwayWord::Nothing;
         let was_away = self.away.send_replace(None).is_some();
         if was_away {
             self.resumed.fetch_add(1, Ordering::Relaxed);
         }
         if was_away || is_first {
-            leaving.may_stay();
+            watched.leaving.may_stay();
         }
     }
 
     /// Notes that the worker waits for its client, and whether for no longer than for a killed program. A kernel may say so
     /// in its place, but cannot exceed the granted time.
-    fn on_away(&self, soon: bool, leaving: &mut Leaving) {
+    fn on_away(&self, soon: bool, watched: &mut Watched) {
         let since = self.away_since();
         // The supervisor may see the end of a connection after the worker has. But the word that a session ends soon may
         // be older than the client's return, and must not hold for its next absence.
         if soon && since.is_none() {
             return;
         }
-        *self.word.lock() = match soon {
+        watched.word = match soon {
             true => AwayWord::Soon,
             false => AwayWord::Long,
         };
         let Some(since) = since.filter(|_| !self.is_ending()) else {
             return;
         };
+        let waits = self.waits_after(watched.word);
         match soon {
-            true => leaving.is_due(Instant::now() + self.waits_now()),
-            false => leaving.waits(since + self.waits_now()),
+            true => watched.leaving.is_due(Instant::now() + waits),
+            false => watched.leaving.waits(since + waits),
         }
     }
 
@@ -547,30 +551,25 @@ mod tests {
     #[tokio::test]
     async fn only_a_connection_that_was_passed_brings_a_client_back() {
         let worker = worker();
-        let (mut client, mut leaving) = (Client::new().unwrap(), Leaving::default());
-        let mut report = |socket: &OwnedFd, client: &mut Client| {
+        let mut watched = Watched::new().unwrap();
+        let report = |socket: &OwnedFd, watched: &mut Watched| {
             let socket = socket.try_clone().unwrap();
-            worker.meet_again(
-                client,
-                SessionLine::Commands,
-                Some(socket.into()),
-                &mut leaving,
-            );
+            worker.meet_again(watched, SessionLine::Commands, Some(socket.into()));
         };
         let (near, far) = UnixStream::pair().unwrap();
         let first = OwnedFd::from(near);
         worker.note_passed(&first);
-        report(&first, &mut client);
+        report(&first, &mut watched);
         drop(far);
-        client.has_left(true).await.unwrap();
+        watched.client.has_left(true).await.unwrap();
         worker.away.send_replace(Some(Instant::now()));
         // A kernel of the session has made this one.
-        report(&socket(), &mut client);
-        assert!(!client.is_whole() && worker.away_since().is_some());
+        report(&socket(), &mut watched);
+        assert!(!watched.client.is_whole() && worker.away_since().is_some());
         let passed = socket();
         worker.note_passed(&passed);
-        report(&passed, &mut client);
-        assert!(client.is_whole() && worker.away_since().is_none());
+        report(&passed, &mut watched);
+        assert!(watched.client.is_whole() && worker.away_since().is_none());
         assert_eq!(worker.resumed(), 1);
     }
 
@@ -579,14 +578,14 @@ mod tests {
         let worker = worker();
         let mut watched = Watched::new().unwrap();
         // From before the client has left.
-        worker.on_away(true, &mut watched.leaving);
+        worker.on_away(true, &mut watched);
         let begun = Instant::now();
         worker.on_client_left(&mut watched);
         assert!(watched.leaving.next() >= Some(begun + AwayTimes::SILENT));
-        worker.on_away(true, &mut watched.leaving);
+        worker.on_away(true, &mut watched);
         assert!(watched.leaving.next() < Some(begun + AwayTimes::SILENT));
         // The other connection says that the client comes back.
-        worker.on_away(false, &mut watched.leaving);
+        worker.on_away(false, &mut watched);
         assert!(watched.leaving.next() >= Some(begun + MINUTE));
     }
 }
