@@ -146,8 +146,8 @@ pub enum CannotStart {
     /// The descriptions of the gRPC services for reflection are invalid.
     #[error(transparent)]
     Services(#[from] NotReflected),
-    /// The system has no randomness for a key.
-    #[error("the system gives no random numbers for the key of measured links")]
+    /// There is no key for measured links.
+    #[error("the key of measured links cannot be made: {0}")]
     LinkKey(#[from] BadKey),
     /// Another system call failed.
     #[error("{0}")]

@@ -208,6 +208,49 @@ fn a_copy_within_the_programs_memory_comes_behind_what_brings_its_bytes() {
     free(&cl, at);
 }
 
+// A copy within the program's memory takes place when its end is handled, in the order of ends. By then the bytes of a later
+// read had come by lanes once, while an earlier large read was still on its way.
+#[test]
+fn a_copy_within_the_programs_memory_comes_before_what_replaces_its_bytes() {
+    let cl = Fixture::new();
+    let (large, small) = (64 << 20, 256 << 10);
+    let first = cl.buffer(0, large);
+    let second = cl.buffer_of(&pattern(2, small));
+    let mut elsewhere = vec![0_u8; large];
+    for _ in 0..5 {
+        let (mut from, mut to) = (pattern(3, small), vec![0_u8; small]);
+        let read = |buffer, into: &mut [u8]| {
+            let (size, at) = (into.len(), into.as_mut_ptr().cast());
+            let queue = cl.queue;
+            let none = (null(), null_mut());
+            ok!(clEnqueueReadBuffer(
+                queue, buffer, CL_FALSE, 0, size, at, 0, none.0, none.1
+            ));
+        };
+        read(first, &mut elsewhere);
+        let (target, source) = (to.as_mut_ptr().cast(), from.as_ptr().cast());
+        ok!(clEnqueueSVMMemcpy(
+            cl.queue,
+            CL_FALSE,
+            target,
+            source,
+            small,
+            0,
+            null(),
+            null_mut()
+        ));
+        read(second, &mut from);
+        ok!(clFinish(cl.queue));
+        assert!(
+            to == pattern(3, small),
+            "the copy took bytes of the later read"
+        );
+        assert!(from == pattern(2, small));
+    }
+    ok!(clReleaseMemObject(first));
+    ok!(clReleaseMemObject(second));
+}
+
 #[test]
 fn what_is_wrong_is_refused() {
     let cl = Fixture::new();

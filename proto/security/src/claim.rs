@@ -23,10 +23,16 @@ const MAX_CREDENTIAL: usize = 256 << 10;
 /// Tolerated difference between the clocks of manager and daemon.
 pub(crate) const CLOCKS_APART: Duration = Duration::from_secs(30);
 
-/// A generated or stored key is unusable.
+/// There is no usable key.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the key is not an Ed25519 key in PKCS #8 format")]
-pub struct BadKey;
+pub enum BadKey {
+    /// A stored key is damaged.
+    #[error("the key is not an Ed25519 key in PKCS #8 format")]
+    Format,
+    /// No key can be made.
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+}
 
 /// The manager's signing key.
 pub struct LeaseKey {
@@ -38,18 +44,20 @@ impl LeaseKey {
     /// Generates a key.
     ///
     /// # Errors
-    /// [`BadKey`] when the system has no randomness.
+    /// [`BadKey::NoRandomness`].
     pub fn generate() -> Result<LeaseKey, BadKey> {
-        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| BadKey)?;
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+        let document = document.map_err(|_| BadKey::NoRandomness)?;
         LeaseKey::from_pkcs8(Secret::new(document.as_ref()))
     }
 
     /// Restores a stored key.
     ///
     /// # Errors
-    /// [`BadKey`] when the bytes are not the result of [`LeaseKey::to_pkcs8`].
+    /// [`BadKey::Format`] when the bytes are not the result of [`LeaseKey::to_pkcs8`].
     pub fn from_pkcs8(pkcs8: Secret) -> Result<LeaseKey, BadKey> {
-        let pair = Ed25519KeyPair::from_pkcs8(pkcs8.reveal()).map_err(|_| BadKey)?;
+        let pair = Ed25519KeyPair::from_pkcs8(pkcs8.reveal());
+        let pair = pair.map_err(|_| BadKey::Format)?;
         Ok(LeaseKey { pair, pkcs8 })
     }
 
@@ -106,6 +114,9 @@ pub enum NotALease {
     /// The credential has expired.
     #[error("the lease's credential has expired; renewing the lease gives a new one")]
     Expired,
+    /// This machine's clock is not set, so no credential counts as valid.
+    #[error("this node's clock is before 1970; set it (timedatectl)")]
+    ClockUnset,
 }
 
 impl LeaseVerifier {
@@ -144,9 +155,8 @@ impl LeaseVerifier {
         let claim = Claim::decode(&signed.claim[..]).map_err(|_| NotALease::Malformed)?;
         let lease = <[u8; 16]>::try_from(&claim.lease_id[..]).map_err(|_| NotALease::Malformed)?;
         let not_after = Duration::from_millis(claim.not_after_unix_ms).saturating_add(CLOCKS_APART);
-        // A clock before 1970 is not set, so no credential counts as valid.
-        let now = now.duration_since(SystemTime::UNIX_EPOCH).ok();
-        if now.is_none_or(|now| now > not_after) {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH);
+        if now.map_err(|_| NotALease::ClockUnset)? > not_after {
             return Err(NotALease::Expired);
         }
         Ok(VerifiedLease { lease, claim })

@@ -113,10 +113,11 @@ impl EndKey {
     /// Generates a key.
     ///
     /// # Errors
-    /// [`BadKey`] when the system has no randomness.
+    /// [`BadKey::NoRandomness`].
     pub fn generate() -> Result<EndKey, BadKey> {
-        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| BadKey)?;
-        let pair = Ed25519KeyPair::from_pkcs8(document.as_ref()).map_err(|_| BadKey)?;
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+        let document = document.map_err(|_| BadKey::NoRandomness)?;
+        let pair = Ed25519KeyPair::from_pkcs8(document.as_ref()).map_err(|_| BadKey::Format)?;
         Ok(EndKey(pair))
     }
 

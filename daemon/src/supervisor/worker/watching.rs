@@ -268,12 +268,7 @@ impl Worker {
     }
 
     /// Notes a connection of the client of a session that outlives its connections.
-    fn meet_again(
-        &self,
-        watched: &mut Watched,
-        line: SessionLine,
-        socket: Option<WorkerFile>,
-    ) {
+    fn meet_again(&self, watched: &mut Watched, line: SessionLine, socket: Option<WorkerFile>) {
         let client = &mut watched.client;
         let is_first = !client.has_come();
         // A kernel of the session could report any socket, and so make a session without a client last.

@@ -82,7 +82,8 @@ impl Drop for Gate {
     }
 }
 
-/// Announces that a command will write host memory. The announcement ends when this is dropped.
+/// Announces that a command will write host memory, or will read it only at its end. The announcement ends when this is
+/// dropped.
 #[derive(Debug)]
 pub(in crate::stub) struct HostWrite {
     key: u64,

@@ -217,18 +217,22 @@ impl Queue {
             let gate = ranges.gate(&addresses, self, &spec.wait)?;
             spec.wait.extend(gate);
         }
-        let writing = HostWrite::new(to.addresses());
-        let begin = writing.beginning();
+        // The bytes are copied when the end is handled. Until then a later read into the source waits as if the copy wrote it:
+        // its bytes come by lanes, which do not wait for the ends of earlier commands.
+        let announced = [&from, &to].map(|range| HostWrite::new(range.addresses()));
+        let begin = announced.each_ref().map(HostWrite::beginning);
         let finish = move |status: Status, _: &Bytes| {
             if !status.is_error() && !to.copy_from(&from) {
                 tracing::error!(
                     "internal error: SVM copy between ranges of different lengths; nothing was copied"
                 );
             }
-            drop(writing);
+            drop(announced);
         };
         spec.finisher = Some(chained(finish, spec.finisher.take()));
-        self.send_nothing(spec, begin)
+        self.send_nothing(spec, |event| {
+            begin.into_iter().for_each(|begin| begin(event))
+        })
     }
 
     // Makes the event, tells the session to expect the completion, and appends the command to the outbox.
@@ -267,11 +271,16 @@ impl Queue {
             Event::of_command(self, spec, position)
         };
         let link = self.site.link();
-        prepare(&event).inspect_err(|_| event.discard())?;
+        if let Err(error) = prepare(&event) {
+            // Unlock first: the finisher may open gates, and so send.
+            drop(order);
+            event.discard();
+            return Err(error);
+        }
         // Registered before the send for the same reason.
         link.expect(event.clone(), unobserved.then(|| self.clone()));
         if let Err(error) = self.append(event.id(), &on, unobserved, operation) {
-            // Unlock first: withdrawing a transfer may wait for a bulk lane.
+            // Unlock first, as above. Withdrawing a transfer may also wait for a bulk lane.
             drop(order);
             link.forget(event.id());
             link.session().withdraw(event.id());

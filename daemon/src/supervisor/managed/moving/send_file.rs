@@ -94,7 +94,9 @@ pub(super) enum NotSent {
 /// Why the other node's answer is no way for contents.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoWay {
-    #[error("the node has answered with nonsense")]
+    #[error(
+        "the node's answer has no address, id or certificate as expected; it may run another version"
+    )]
     Nonsense,
     #[error("the node takes contents without TLS, which this node uses")]
     Clear,
@@ -270,7 +272,7 @@ fn send_chunk(mut line: &Line, contents: &Contents, at: u64, length: u64) -> Res
         done += match line {
             Line::Clear(socket) => {
                 let sent = contents.send_at(socket, at + done, left);
-                sent.map_err(NotSent::There)? as u64
+                sent.map_err(of_sending)? as u64
             }
             Line::Tls(_) => {
                 let bytes = contents.read_at(at + done, left.min(BATCH));
@@ -284,6 +286,16 @@ fn send_chunk(mut line: &Line, contents: &Contents, at: u64, length: u64) -> Res
         };
     }
     Ok(())
+}
+
+// `sendfile` fails for the file and for the socket alike. A disk that fails and a file that is too short are this node's.
+fn of_sending(error: io::Error) -> NotSent {
+    let is_here = error.kind() == io::ErrorKind::UnexpectedEof
+        || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    match is_here {
+        true => NotSent::Here(error),
+        false => NotSent::There(error),
+    }
 }
 
 // Says that the file is whole, and waits until the other node has written it.

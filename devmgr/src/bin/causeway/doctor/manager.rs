@@ -10,6 +10,8 @@ use causeway_proto::manager::{
     ListLeasesRequest, ListNodesRequest, ManagerInfo, NodeInfo,
 };
 
+use tonic::{Code, Response, Status};
+
 use super::finding::Finding;
 use super::{exposed, reach};
 use crate::connection::Connection;
@@ -99,8 +101,8 @@ async fn look(manager: &Connection) -> Result<ManagerAnswers, Failure> {
         .answer_to(manager.leases().list_kinds(request))
         .await?;
     let request = manager.request(ListNodesRequest {});
-    // Only some users may list the nodes, so a refusal is no failure.
-    let nodes = manager.answer_to(manager.admin().list_nodes(request)).await;
+    let nodes = async { unless_refused(manager.admin().list_nodes(request).await) };
+    let nodes = manager.answer_to(nodes).await?;
     // The manager read its clock between question and answer, so halfway is the best estimate.
     let middle = begin.1 + round_trip / 2;
     let since = middle.duration_since(SystemTime::UNIX_EPOCH);
@@ -110,9 +112,17 @@ async fn look(manager: &Connection) -> Result<ManagerAnswers, Failure> {
         round_trip,
         leases: leases.leases,
         has,
-        nodes: nodes.ok().map(|list| list.nodes),
+        nodes: nodes.map(|list| list.nodes),
         address: manager.address().to_owned(),
     })
+}
+
+// Only some users may list the nodes, so a refusal is no failure.
+fn unless_refused<T>(answer: Result<Response<T>, Status>) -> Result<Response<Option<T>>, Status> {
+    match answer {
+        Err(refused) if refused.code() == Code::PermissionDenied => Ok(Response::new(None)),
+        answer => Ok(answer?.map(Some)),
+    }
 }
 
 pub(super) fn is_loopback(address: &Address) -> bool {
@@ -318,6 +328,16 @@ fn leases(leases: &[LeaseInfo], user: &str, settings: &Settings) -> Vec<Finding>
 mod tests {
     use super::*;
     use crate::doctor::finding::Verdict;
+
+    #[test]
+    fn a_user_who_may_not_see_the_nodes_has_no_fault_but_a_manager_that_does_not_answer_has() {
+        let refused = unless_refused::<()>(Err(Status::permission_denied("not you")));
+        assert!(refused.unwrap().into_inner().is_none());
+        let listed = unless_refused(Ok(Response::new(3)));
+        assert_eq!(listed.unwrap().into_inner(), Some(3));
+        let failed = unless_refused::<()>(Err(Status::unavailable("another one leads")));
+        assert_eq!(failed.unwrap_err().code(), Code::Unavailable);
+    }
 
     fn seen(manager_ms: u64, our_ms: u64) -> ManagerAnswers {
         ManagerAnswers {

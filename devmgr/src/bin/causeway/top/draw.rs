@@ -76,7 +76,7 @@ pub(super) fn load(view: &View) -> Load {
 }
 
 /// Draws the whole screen. `now` counts from the start.
-pub(super) fn draw(frame: &mut Frame<'_>, view: &View, now: Duration) {
+pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Duration) {
     let [head, body, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(0),
@@ -114,7 +114,7 @@ impl<const N: usize> Columns<N> {
         format!("{}\n{table}", self.title)
     }
 
-    fn draw(self, frame: &mut Frame<'_>, view: &View, pane: Pane, area: Rect) {
+    fn draw(self, frame: &mut Frame<'_>, view: &mut View, pane: Pane, area: Rect) {
         let room = usize::from(area.height.saturating_sub(FRAME));
         let first = view.first_row(pane, room);
         let all = self.rows.len();
@@ -487,7 +487,7 @@ mod tests {
         view
     }
 
-    fn screen(view: &View, columns: u16, rows: u16) -> Vec<String> {
+    fn screen(view: &mut View, columns: u16, rows: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         let drawn = terminal.draw(|frame| draw(frame, view, Duration::from_secs(5)));
         let buffer = drawn.unwrap().buffer;
@@ -505,7 +505,7 @@ mod tests {
 
     #[test]
     fn everything_is_on_a_screen_that_is_large_enough() {
-        let screen = screen(&view(), 120, 30);
+        let screen = screen(&mut view(), 120, 30);
         let head = [
             "manager:7078",
             "nodes 2/3",
@@ -555,12 +555,12 @@ mod tests {
     fn small_screens_show_what_fits_and_scroll() {
         let mut view = view();
         for (columns, rows) in [(1, 1), (2, 3), (7, 5), (80, 4), (20, 40), (300, 2)] {
-            assert_eq!(screen(&view, columns, rows).len(), usize::from(rows));
+            assert_eq!(screen(&mut view, columns, rows).len(), usize::from(rows));
         }
-        let small = screen(&view, 80, 5);
+        let small = screen(&mut view, 80, 5);
         assert_line(&small, &["Nodes", "1-1 of 3"]);
         view.apply(KeyAction::Last);
-        let scrolled = screen(&view, 80, 5);
+        let scrolled = screen(&mut view, 80, 5);
         assert_line(&scrolled, &["Nodes", "3-3 of 3"]);
         assert_line(&scrolled, &["node3"]);
     }
@@ -569,7 +569,7 @@ mod tests {
     fn a_lost_manager_is_said_and_the_last_things_stay() {
         let mut view = view();
         view.lose(Duration::from_secs(2), "gone".to_owned());
-        let screen = screen(&view, 100, 30);
+        let screen = screen(&mut view, 100, 30);
         assert_line(&screen[29..], &["LOST for 3 s", "gone"]);
         assert_line(&screen, &["node1", "connected"]);
     }

@@ -201,7 +201,7 @@ async fn show(
     let begin = Instant::now();
     loop {
         terminal
-            .draw(|frame| draw::draw(frame, &view, begin.elapsed()))
+            .draw(|frame| draw::draw(frame, &mut view, begin.elapsed()))
             .map_err(terminal_failed)?;
         // Without events the screen is redrawn, because it shows times.
         let Ok(first) = tokio::time::timeout(REDRAW, news.recv()).await else {

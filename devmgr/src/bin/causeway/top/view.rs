@@ -55,7 +55,7 @@ pub(super) struct View {
     rates: Rates,
     lease_rates: Rates,
     device_rates: Rates,
-    /// The first row shown, by pane. `first_row` limits it to the rows that exist.
+    /// The first row shown, by pane. [`View::first_row`] moves it back to the last full screen.
     scrolled: [usize; Pane::ALL.len()],
 }
 
@@ -146,10 +146,13 @@ impl View {
         }
     }
 
-    /// The first row to show of a pane that has room for this many rows.
-    pub(super) fn first_row(&self, pane: Pane, room: usize) -> usize {
+    /// The first row to show of a pane that has room for this many rows. Keys count from there on, so that each one shows
+    /// other rows.
+    pub(super) fn first_row(&mut self, pane: Pane, room: usize) -> usize {
         let most = self.rows(pane).saturating_sub(room);
-        self.scrolled[pane as usize].min(most)
+        let first = &mut self.scrolled[pane as usize];
+        *first = (*first).min(most);
+        *first
     }
 
     /// The rate of a node.
@@ -257,6 +260,8 @@ mod tests {
         assert_eq!(view.first_row(Pane::Nodes, 4), 2);
         view.apply(KeyAction::Last);
         assert_eq!(view.first_row(Pane::Nodes, 4), 6);
+        view.apply(KeyAction::Scroll(-1));
+        assert_eq!(view.first_row(Pane::Nodes, 4), 5);
         assert_eq!(view.first_row(Pane::Nodes, 40), 0);
         assert_eq!(view.first_row(Pane::Devices, 4), 0);
         view.apply(KeyAction::NextPane);
