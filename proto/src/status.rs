@@ -146,10 +146,23 @@ pub enum TlsFault {
     OtherTime,
     /// The peer reports that the certificate of this side has expired.
     OwnExpired,
+    /// The peer requires a certificate, and this side has shown none.
+    OwnMissing,
+    /// The peer does not accept the certificate of this side, for example because another CA has signed it.
+    OwnRefused,
     /// The peer does not use TLS.
     Missing,
     /// Any other cause.
     Other,
+}
+
+impl TlsFault {
+    /// Whether the fault is in the certificate of this side, so that other addresses of the peer answer the same.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        use TlsFault::{OwnExpired, OwnMissing, OwnRefused};
+        matches!(self, OwnExpired | OwnMissing | OwnRefused)
+    }
 }
 
 /// Errors between client and node, as the client reports them to the application.
@@ -181,7 +194,7 @@ pub enum WireError {
         reason: String,
     },
     /// TLS with the peer has failed.
-    #[error("{address} violated Causeway's protocol: {reason}")]
+    #[error("no secure connection to {address}: {reason}")]
     Tls {
         /// The address of the node.
         address: String,

@@ -383,13 +383,6 @@ impl Caller {
     /// itself because it did not understand the peer, the status has a source error.
     pub(super) fn explain(&self, status: &tonic::Status) -> WireError {
         let address = self.address.clone();
-        if let Some(error) = NotSecured::behind(status) {
-            return WireError::Tls {
-                address,
-                fault: error.fault(),
-                reason: format!("the connection broke: {}", innermost(status)),
-            };
-        }
         let reason = match std::error::Error::source(status) {
             // HTTP/2 reports a missing TLS connection as `INADEQUATE_SECURITY`.
             Some(_) if status.code() == Code::PermissionDenied && !self.is_secured => {
@@ -415,6 +408,9 @@ impl Caller {
     /// An error for a broken conversation: the peer closed the connection, or violated the protocol.
     fn broke(&self, reason: String) -> WireError {
         let address = self.address.clone();
+        if let Some(error) = self.ended.not_secured() {
+            return tls_failed(address, error);
+        }
         match self.ended.has_come() {
             true => WireError::Closed { address, reason },
             false => WireError::Protocol {
@@ -472,14 +468,15 @@ fn not_secured(address: &Address, error: &NotSecured) -> WireError {
             }
         }
         // These errors begin with advice for people, so nothing is put before them.
-        NotSecured::InTheClear | NotSecured::Tls(_) => {
-            let (fault, reason) = (error.fault(), error.to_string());
-            WireError::Tls {
-                address,
-                fault,
-                reason,
-            }
-        }
+        NotSecured::InTheClear | NotSecured::Tls(_) => tls_failed(address, error),
+    }
+}
+
+fn tls_failed(address: String, error: &NotSecured) -> WireError {
+    WireError::Tls {
+        address,
+        fault: error.fault(),
+        reason: error.to_string(),
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
+use causeway_security::NotSecured;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Why a connection is not read any more.
@@ -18,9 +19,16 @@ pub(super) enum Broken {
     Nonsense(String),
 }
 
-/// Whether the connection has ended; shared by all clones.
+/// Whether the connection has ended, and why; shared by all clones.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ended(Arc<AtomicBool>);
+pub(super) struct Ended(Arc<EndedState>);
+
+#[derive(Debug, Default)]
+struct EndedState {
+    has_come: AtomicBool,
+    /// The first error of TLS. A peer may refuse a certificate after the handshake.
+    not_secured: OnceLock<NotSecured>,
+}
 
 /// A stream that records its end.
 pub(super) struct Noted<S> {
@@ -35,12 +43,25 @@ impl Ended {
     }
 
     pub(super) fn has_come(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.has_come.load(Ordering::Acquire)
+    }
+
+    pub(super) fn not_secured(&self) -> Option<&NotSecured> {
+        self.0.not_secured.get()
+    }
+
+    fn set(&self) {
+        self.0.has_come.store(true, Ordering::Release);
     }
 
     fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        if result.as_ref().is_err_and(is_end) {
-            self.0.store(true, Ordering::Release);
+        if let Err(error) = &result {
+            if is_end(error) {
+                self.set();
+            }
+            if let Some(not_secured) = NotSecured::behind(error) {
+                let _ = self.0.not_secured.set(not_secured);
+            }
         }
         result
     }
@@ -66,7 +87,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         let before = into.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, into));
         if read.is_ok() && into.filled().len() == before && into.remaining() > 0 {
-            self.ended.0.store(true, Ordering::Release);
+            self.ended.set();
         }
         Poll::Ready(self.ended.note(read))
     }

@@ -27,7 +27,7 @@ pub enum NotSecured {
     #[error("the peer does not use TLS, but TLS is configured")]
     InTheClear,
     /// A TLS error, detected by either end.
-    #[error("TLS: {0}")]
+    #[error("{}", text_of(self.fault(), .0))]
     Tls(rustls::Error),
 }
 
@@ -67,9 +67,21 @@ impl NotSecured {
                 | Wrong::NotValidYetContext { .. } => TlsFault::OtherTime,
                 _ => TlsFault::Other,
             },
-            Error::AlertReceived(Alert::CertificateExpired) => TlsFault::OwnExpired,
-            // A node without a certificate of its own answers a handshake with this alert.
-            Error::AlertReceived(Alert::HandshakeFailure) => TlsFault::Missing,
+            Error::AlertReceived(alert) => match alert {
+                Alert::CertificateExpired => TlsFault::OwnExpired,
+                Alert::CertificateRequired => TlsFault::OwnMissing,
+                // A bad signature, as above, is `DecryptError`.
+                Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+                | Alert::DecryptError => TlsFault::OwnRefused,
+                // A node without a certificate of its own answers a handshake with this alert.
+                Alert::HandshakeFailure => TlsFault::Missing,
+                _ => TlsFault::Other,
+            },
             _ => TlsFault::Other,
         }
     }
@@ -99,6 +111,20 @@ impl NotSecured {
         matches!(self, NotSecured::Io(error)
             if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock))
     }
+}
+
+fn text_of(fault: TlsFault, error: &rustls::Error) -> String {
+    let text = match fault {
+        TlsFault::OtherCa => "the peer's certificate was signed by another CA",
+        TlsFault::OtherName => "the peer's certificate is for another name",
+        TlsFault::OtherTime => "the peer's certificate is not valid now",
+        TlsFault::OwnExpired => "the peer says that this side's certificate has expired",
+        TlsFault::OwnMissing => "the peer requires a certificate, and this side has none",
+        TlsFault::OwnRefused => "the peer does not accept this side's certificate",
+        TlsFault::Missing => "the peer does not use TLS, but TLS is configured",
+        TlsFault::Other => "TLS failed",
+    };
+    format!("{text} ({error})")
 }
 
 /// Completes the handshake. Leaves timeouts set on the socket.

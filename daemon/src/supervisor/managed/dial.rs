@@ -65,6 +65,14 @@ impl NotDialled {
                 "the device manager's certificate is not valid now; check the clocks of both machines, or issue a new \
                  one (causeway certs node NAME; [tls] in manager.toml)"
             }
+            TlsFault::OwnMissing => {
+                "the device manager takes nodes with a certificate only; give this node one (--manager-certificate, \
+                 --manager-key; causeway certs node NAME)"
+            }
+            TlsFault::OwnRefused => {
+                "the device manager does not know the CA of this node's certificate; use one that was signed by its CA \
+                 (causeway certs node NAME --from FOLDER)"
+            }
             TlsFault::OwnExpired | TlsFault::Missing | TlsFault::Other => return None,
         })
     }

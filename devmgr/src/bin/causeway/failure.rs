@@ -102,11 +102,7 @@ impl Failure {
                 "name the right file (--ca, --token-file, --certificate, --key; CAUSEWAY_CA, …; servers.toml); only \
                  you may be able to read keys and tokens; `causeway doctor` checks each file",
             ),
-            WireError::Tls {
-                address,
-                fault,
-                reason,
-            } => (not_a_manager(&address, &reason), cure_of(fault)),
+            tls @ WireError::Tls { fault, .. } => (tls.to_string(), cure_of(fault)),
             WireError::Protocol { address, reason } => {
                 (not_a_manager(&address, &reason), CHECK_PORT)
             }
@@ -163,6 +159,14 @@ fn cure_of(fault: TlsFault) -> &'static str {
             "make a new certificate for the manager (causeway certs node NAME), and check the clocks of both machines"
         }
         TlsFault::OwnExpired => validity::RENEW,
+        TlsFault::OwnMissing => {
+            "the manager takes callers with a certificate only: name yours and its key (--certificate, --key, \
+             CAUSEWAY_CERTIFICATE, CAUSEWAY_KEY); causeway certs client NAME makes one"
+        }
+        TlsFault::OwnRefused => {
+            "name a certificate that was signed by the manager's CA for clients; causeway certs client NAME --from FOLDER \
+             makes one with that CA"
+        }
         TlsFault::Missing | TlsFault::Other => CHECK_PORT,
     }
 }
@@ -178,6 +182,8 @@ mod tests {
             (TlsFault::OtherName, "tls_name"),
             (TlsFault::OtherTime, "clocks"),
             (TlsFault::OwnExpired, "certs client"),
+            (TlsFault::OwnMissing, "--certificate"),
+            (TlsFault::OwnRefused, "certs client"),
             (TlsFault::Missing, "7078"),
             (TlsFault::Other, "7078"),
         ] {

@@ -121,3 +121,49 @@ fn manager_daemon_and_library_believe_them() {
         .with("CAUSEWAY_KEY", other.home().join("ca/ann.key"));
     mallory.refuses("leases");
 }
+
+#[test]
+fn a_node_that_takes_certificates_only_says_so() {
+    let owner = Tool::of("root");
+    owner.does("certs ca ca");
+    owner.does("certs node gpu1 --address 127.0.0.1 --from ca");
+    let path = |name: &str| owner.home().join("ca").join(name);
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::configured(
+        folder.path(),
+        &format!(
+            "[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n",
+            path("gpu1.pem"),
+            path("gpu1.key"),
+            path("ca.pem"),
+        ),
+    );
+    let user = |name: &str| {
+        Tool::of(name)
+            .with("CAUSEWAY_SERVERS", daemon.address().to_string())
+            .with("CAUSEWAY_CA", path("ca.pem"))
+    };
+    let other = Tool::of("mallory");
+    other.does("certs ca ca");
+    other.does("certs client ann --from ca");
+    let foreign = user("ann")
+        .with("CAUSEWAY_CERTIFICATE", other.home().join("ca/ann.pem"))
+        .with("CAUSEWAY_KEY", other.home().join("ca/ann.key"));
+    for (tool, what, cure) in [
+        (
+            user("bob"),
+            "requires a certificate",
+            "CAUSEWAY_CERTIFICATE",
+        ),
+        (
+            foreign,
+            "does not accept this side's certificate",
+            "--tls-client-ca",
+        ),
+    ] {
+        let shown = tool.run("devices").out;
+        assert!(shown.contains(what), "{shown}");
+        let found = tool.run("doctor").out;
+        assert!(found.contains(what) && found.contains(cure), "{found}");
+    }
+}

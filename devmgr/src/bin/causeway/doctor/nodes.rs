@@ -58,6 +58,14 @@ fn cure(error: &WireError, is_known: fn(&Address) -> bool) -> String {
                 "make a new certificate for the node (causeway certs node NAME), and check the clocks of both machines"
             }
             TlsFault::OwnExpired => validity::RENEW,
+            TlsFault::OwnMissing => {
+                "the node takes callers with a certificate only: name yours and its key (CAUSEWAY_CERTIFICATE and \
+                 CAUSEWAY_KEY; certificate and key below [tls] in servers.toml); causeway certs client NAME makes one"
+            }
+            TlsFault::OwnRefused => {
+                "name a certificate that was signed by the node's CA for clients (--tls-client-ca there); causeway certs \
+                 client NAME --from FOLDER makes one with that CA"
+            }
             TlsFault::Missing | TlsFault::Other => TLS_MISSING,
         },
         WireError::Protocol { .. } => {
