@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A part of the installation was not found.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} was not found; looked at {}", list(.tried))]
+#[error("{what} was not found; looked at {}; build all with `cargo build --release`, or install its package", list(.tried))]
 pub struct Missing {
     /// The file's name.
     pub what: &'static str,

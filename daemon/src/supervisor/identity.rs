@@ -48,11 +48,12 @@ impl Identity {
         let state = settings.state.as_deref();
         let term_file = state.map(|folder| path(folder, &machine()).with_extension("term"));
         let (uuid, lock) = kept.unwrap_or_else(|problem| {
-            // Others recognize the node only if a manager or an announcement names it.
-            let text = "this causewayd is another node at each start";
-            match settings.manager.is_some() || settings.announce.is_some() {
-                true => tracing::warn!("{problem}; {text}"),
-                false => tracing::info!("{problem}; {text}"),
+            let text = "this causewayd is another node at each start, so programs that wait for it after its end do not find it";
+            // A user who gives the daemon no directory may want that, unless a manager or an announcement names the node.
+            let is_named = settings.manager.is_some() || settings.announce.is_some();
+            match matches!(problem, NotKept::NoFolder) && !is_named {
+                true => tracing::info!("{problem}; {text}"),
+                false => tracing::warn!("{problem}; {text}"),
             }
             (Uuid::new_v4(), None)
         });

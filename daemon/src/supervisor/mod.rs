@@ -93,7 +93,10 @@ use workers::Workers;
 #[derive(Debug, thiserror::Error)]
 pub enum CannotStart {
     /// The daemon cannot listen on an address.
-    #[error("cannot listen on {address}: {error}")]
+    #[error(
+        "cannot listen on {address}: {error}{}",
+        causeway_serving::listening_cure(error)
+    )]
     Listen {
         /// The address.
         address: String,

@@ -128,7 +128,10 @@ impl Signals {
                 "the drain limit is reached; running sessions are ended"
             ),
             Drained::Told(name) => {
-                tracing::warn!(signal = name, "second signal: running sessions are killed");
+                // The tool that started a private daemon ends at the same signal, which is no fault.
+                if name != ORPHANED {
+                    tracing::warn!(signal = name, "second signal: running sessions are killed");
+                }
                 workers.kill_all();
             }
         }

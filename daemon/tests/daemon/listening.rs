@@ -59,7 +59,7 @@ fn an_address_in_use_is_named() {
     let address = taken.local_addr().unwrap().to_string();
     let (said, status) = Setup::new().args(&["--listen", &address]).refused();
     assert!(
-        said.contains(&format!("cannot listen on {address}")),
+        said.contains(&format!("cannot listen on {address}")) && said.contains("--listen"),
         "{said}"
     );
     assert_eq!(status.code(), Some(1));

@@ -16,7 +16,10 @@ use crate::store::StoreError;
 #[derive(Debug, thiserror::Error)]
 pub enum CannotStart {
     /// The manager cannot listen on an address.
-    #[error("cannot listen on {address}: {error}")]
+    #[error(
+        "cannot listen on {address}: {error}{}",
+        causeway_serving::listening_cure(error)
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -104,6 +107,9 @@ impl CannotStart {
 
 fn cure(error: &StoreError) -> &'static str {
     match error {
+        StoreError::System(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            ". Create the folder, or choose another file with --store; then start causeway-devmgr again"
+        }
         StoreError::System(_) => {
             ". Free space on the disk, or correct path or permissions; then start causeway-devmgr again"
         }

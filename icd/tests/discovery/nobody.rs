@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::frames::log::{self, IntoLog};
 use crate::frames::servers::*;
 use crate::stage::*;
 
@@ -18,6 +19,7 @@ fn without_nodes_the_first_call_waits_a_little_and_nothing_is_left() {
     let certificates = Certificates::new();
     certificates.node("gpu1");
     certificates.configure("", "");
+    tracing_subscriber::fmt().with_writer(|| IntoLog).init();
     let (before, _) = resources();
     let count = || {
         let mut count = 0;
@@ -44,6 +46,13 @@ fn without_nodes_the_first_call_waits_a_little_and_nothing_is_left() {
         );
     };
     network.host(0).enter(program).expect("the host's network");
+    let said = log::logged();
+    assert_eq!(
+        said.matches("no node that announces itself can be used")
+            .count(),
+        1,
+        "{said}"
+    );
     eventually("the thread ends with its sockets", || {
         let (now, threads) = resources();
         (now <= before && !threads.iter().any(|name| name.starts_with("cw-discover"))).then_some(())

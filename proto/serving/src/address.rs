@@ -32,6 +32,23 @@ pub fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
+/// What to do if a server cannot listen on an address; begins with a semicolon unless it is empty.
+#[must_use]
+pub fn listening_cure(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; end the program that listens there (ss -tlnp shows it), or choose another port with --listen"
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            "; this machine has no such address: choose one that `ip address` shows, or 0.0.0.0 for all"
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 are for root: choose another one with --listen"
+        }
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,7 @@ pub mod services;
 pub mod settings;
 pub mod watched;
 
-pub use address::{BadAddress, is_loopback, parse_listen};
+pub use address::{BadAddress, is_loopback, listening_cure, parse_listen};
 pub use certificate::watch_certificate;
 pub use descriptors::raise_descriptors;
 pub use file::{BadFile, ConfigFile};

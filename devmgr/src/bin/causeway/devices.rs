@@ -40,7 +40,8 @@ struct ManagerReport {
 }
 
 /// The message if neither servers nor a manager are configured.
-const NOTHING: &str = "no server is configured: write servers.toml, or set CAUSEWAY_SERVERS=host[:port],… or CAUSEWAY_MANAGER=host[:port]";
+const NOTHING: &str = "no server is configured: write servers.toml, or set CAUSEWAY_SERVERS=host[:port],… or CAUSEWAY_MANAGER=host[:port]; \
+                       `causeway run -- clinfo -l` shows this machine's own devices";
 
 pub(crate) fn run(_: &Arguments, context: &Context) -> Outcome {
     let settings = context.settings();

@@ -453,7 +453,7 @@ fn private_daemon(
     let daemon = PrivateDaemon::start(&path).map_err(|error| match error {
         StartError::NoDevice(_) => Failure::new(format!(
             "no server is configured, and {error}: install its OpenCL driver, or name a node (CAUSEWAY_SERVERS=host, \
-             servers.toml); `causeway doctor` looks at both"
+             servers.toml); `clinfo -l` shows which drivers this machine has"
         ))
         .code(NO_DEVICE),
         error => failed(&error),

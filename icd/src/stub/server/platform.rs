@@ -300,6 +300,11 @@ impl Platform {
             if !is_first || !has_recalled {
                 self.ask_found(finding, now);
             }
+            if is_first && self.servers.read().is_empty() {
+                tracing::warn!(
+                    "no node that announces itself can be used; `causeway discover` says which there are, and why"
+                );
+            }
         }
         asking
     }

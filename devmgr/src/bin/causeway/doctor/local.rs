@@ -205,8 +205,8 @@ pub(super) fn configuration(settings: &Settings) -> Vec<Finding> {
     } else if settings.servers.is_empty() {
         Finding::note(
             CHECK,
-            "no server is configured",
-            "set CAUSEWAY_SERVERS=host[:port],… or write ~/.config/causeway/servers.toml",
+            "no server is configured, so `causeway run` uses this machine's own devices",
+            "for others: set CAUSEWAY_SERVERS=host[:port],… or write ~/.config/causeway/servers.toml",
         )
     } else {
         let servers: Vec<String> = settings
