@@ -34,7 +34,7 @@ pub enum BadAddress {
     #[error("the address is empty")]
     Empty,
     /// The host is neither a name nor an IP address.
-    #[error("invalid host `{0}`; expected a host name or an IP address")]
+    #[error("invalid host `{0}`; expected host[:port], without http://")]
     Host(String),
     /// The port is not a number from 1 to 65535.
     #[error("invalid port `{0}`; expected a number from 1 to 65535")]

@@ -231,7 +231,9 @@ impl Server {
         let first = !std::mem::replace(&mut retry.warned, told.is_some());
         drop(retry);
         if let Some(told) = told.filter(|_| first) {
-            tracing::warn!("{told}; the devices of this node are not available");
+            tracing::warn!(
+                "{told}; the devices of this node are not available (`causeway doctor` looks for the cause)"
+            );
         }
     }
 
