@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use causeway_discovery::{Search, Searched};
+use causeway_discovery::{Search, SearchProgress};
 use causeway_network::{Host, Network};
 use causeway_security::Authority;
 
@@ -116,9 +116,9 @@ fn knows_all(own: &Host, hosts: &[Host], until: Instant) -> io::Result<bool> {
         let end = Instant::now() + Duration::from_secs(1);
         loop {
             match search.step(end)? {
-                Searched::Over => break,
-                Searched::Nothing => {}
-                Searched::New => {
+                SearchProgress::Over => break,
+                SearchProgress::Nothing => {}
+                SearchProgress::New => {
                     for of in search.found() {
                         missing.remove(&of.name);
                     }

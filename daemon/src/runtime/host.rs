@@ -51,7 +51,7 @@ impl Host {
             Host::Target(bytes) => bytes.len(),
             Host::Block(block) => block.as_ref().len(),
             Host::Pinned(part) => part.length(),
-            Host::Chunk(slot) => slot.length(),
+            Host::Chunk(chunk) => chunk.length(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Host {
             Host::Target(bytes) => bytes.as_ptr(),
             Host::Block(block) => block.as_ref().as_ptr(),
             Host::Pinned(part) => part.pointer(),
-            Host::Chunk(slot) => slot.pointer(),
+            Host::Chunk(chunk) => chunk.pointer(),
         }
     }
 
@@ -102,7 +102,7 @@ impl Host {
             Host::Target(bytes) => bytes.as_mut_ptr(),
             Host::Block(block) => block.as_mut().as_mut_ptr(),
             Host::Pinned(part) => part.pointer(),
-            Host::Chunk(slot) => slot.pointer(),
+            Host::Chunk(chunk) => chunk.pointer(),
         }
     }
 

@@ -166,16 +166,16 @@ fn watch() {
         }
         polls = polls.wrapping_add(1);
         let shared = SESSIONS.load(Ordering::Relaxed) > 1;
-        for (queue, line) in &mut queues {
+        for (queue, events) in &mut queues {
             let ahead = if queue.in_order && !polls.is_multiple_of(HEADS_ONLY) {
                 1
             } else {
                 LOOK_AHEAD
             };
-            something |= line.look(ahead);
-            something |= line.finish(queue.key, shared && queue.in_order);
+            something |= events.look(ahead);
+            something |= events.finish(queue.key, shared && queue.in_order);
         }
-        queues.retain(|_, line| !line.is_over());
+        queues.retain(|_, events| !events.is_over());
         looked = Instant::now();
         if something {
             last = Instant::now();
@@ -205,7 +205,7 @@ struct QueueEvents {
     since: Option<Instant>,
     /// Number of finishes to be begun without patience.
     hasty: u32,
-    /// Time until which an empty line is kept, because it is hasty.
+    /// Time until which the queue is kept here without events, because it is hasty.
     kept: Instant,
 }
 
@@ -324,14 +324,14 @@ mod tests {
     #[test]
     fn a_finish_that_returns_in_a_process_of_one_session_does_not_keep_the_thread_awake() {
         let finish = Arc::new(Finish::default());
-        let mut line = QueueEvents {
+        let mut events = QueueEvents {
             finish: Some((Arc::clone(&finish), 0)),
             ..QueueEvents::default()
         };
-        line.finish(0, false);
-        assert!(!line.is_over());
+        events.finish(0, false);
+        assert!(!events.is_over());
         finish.end(true);
-        line.finish(0, false);
-        assert!(line.is_over());
+        events.finish(0, false);
+        assert!(events.is_over());
     }
 }

@@ -78,15 +78,24 @@ impl Client {
         if !self.shown(line).has_come {
             return self.show(line, socket);
         }
-        let socket = socket.ok_or(ShowError::Lost)?;
-        let data = EventData::new_u64(line as u64);
-        epoll::add(self.ends.get_ref(), &socket, data, EventFlags::RDHUP)
-            .map_err(io::Error::from)?;
+        let socket = self.watch(line, socket)?;
         self.forget(line);
         let shown = self.shown(line);
         shown.has_ended = false;
         shown.socket = Some(socket);
         Ok(())
+    }
+
+    fn watch(
+        &self,
+        line: SessionLine,
+        socket: Option<WorkerFile>,
+    ) -> Result<WorkerFile, ShowError> {
+        let socket = socket.ok_or(ShowError::Lost)?;
+        let data = EventData::new_u64(line as u64);
+        epoll::add(self.ends.get_ref(), &socket, data, EventFlags::RDHUP)
+            .map_err(io::Error::from)?;
+        Ok(socket)
     }
 
     /// Watches a connection no longer. Its descriptor stays open in the worker, so closing it here is not enough.
@@ -111,26 +120,14 @@ impl Client {
     /// Waits until a connection of the client has ended. If others may follow (`is_away`), watches it no longer.
     /// Cancel safe.
     pub(super) async fn has_left(&mut self, is_away: bool) -> io::Result<()> {
-        if !is_away {
-            return self.gone().await;
-        }
-        loop {
-            let mut ready = self.ends.readable().await?;
-            let mut events = [const { std::mem::MaybeUninit::<Event>::uninit() }; 2];
-            let at_once = Timespec::default();
-            let (ended, _) = epoll::wait(self.ends.get_ref(), &mut events, Some(&at_once))?;
-            let ended: Vec<u64> = ended.iter().map(|event| event.data.u64()).collect();
-            ready.clear_ready();
-            for line in [SessionLine::Commands, SessionLine::Heartbeat] {
-                if ended.contains(&(line as u64)) {
-                    self.forget(line);
-                    self.shown(line).has_ended = true;
-                }
-            }
-            if !ended.is_empty() {
-                return Ok(());
+        let ended = self.ended().await?;
+        for line in [SessionLine::Commands, SessionLine::Heartbeat] {
+            if is_away && ended.contains(&(line as u64)) {
+                self.forget(line);
+                self.shown(line).has_ended = true;
             }
         }
+        Ok(())
     }
 
     /// Registers a connection that the worker reports. The connection counts as present even if this fails.
@@ -142,18 +139,9 @@ impl Client {
         line: SessionLine,
         socket: Option<WorkerFile>,
     ) -> Result<(), ShowError> {
-        let shown = match line {
-            SessionLine::Commands => &mut self.commands,
-            SessionLine::Heartbeat => &mut self.heartbeat,
-        };
-        if std::mem::replace(&mut shown.has_come, true) {
-            return Ok(());
+        if !std::mem::replace(&mut self.shown(line).has_come, true) {
+            self.shown(line).socket = Some(self.watch(line, socket)?);
         }
-        let socket = socket.ok_or(ShowError::Lost)?;
-        let data = EventData::new_u64(line as u64);
-        epoll::add(self.ends.get_ref(), &socket, data, EventFlags::RDHUP)
-            .map_err(io::Error::from)?;
-        shown.socket = Some(socket);
         Ok(())
     }
 
@@ -192,6 +180,11 @@ impl Client {
 
     /// Waits until a connection of the client has ended. Cancel safe.
     pub(super) async fn gone(&self) -> io::Result<()> {
+        self.ended().await.map(drop)
+    }
+
+    // Waits until connections of the client have ended. Returns their lines. Cancel safe.
+    async fn ended(&self) -> io::Result<Vec<u64>> {
         loop {
             let mut ready = self.ends.readable().await?;
             let mut events = [const { std::mem::MaybeUninit::<Event>::uninit() }; 2];
@@ -200,7 +193,7 @@ impl Client {
             if !ended.is_empty() {
                 // The readiness stays set, so that later calls also return at once.
                 ready.retain_ready();
-                return Ok(());
+                return Ok(ended.iter().map(|event| event.data.u64()).collect());
             }
             ready.clear_ready();
         }

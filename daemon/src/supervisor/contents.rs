@@ -1,7 +1,11 @@
-//! The contents of sessions, in files. Whatever may wait for a disk, or frees gigabytes, happens on another thread.
+//! The contents of sessions, in files.
 //!
-//! This module decides nothing about sessions. Invariants: no call here blocks a thread of the runtime. Contents that
-//! arrive keep a thread only while they are written. All readers of contents have positions of their own.
+//! [`Contents::write_at`], [`Contents::send_at`] and [`Contents::read_at`] block. Only threads that may block call them,
+//! never a thread of the runtime. Threads of the runtime may make all other calls. [`Writer`] writes on other
+//! threads, and the last clone of [`Contents`] has its file closed on another one.
+//!
+//! This module decides nothing about sessions. Invariants: contents that arrive keep a thread only while they are
+//! written. All readers of contents have positions of their own.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -62,12 +66,12 @@ impl Contents {
         Ok(self.file()?.metadata()?.len())
     }
 
-    /// Writes bytes at a position.
+    /// Writes bytes at a position. Blocks.
     pub(super) fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.file()?.write_all_at(bytes, at)
     }
 
-    /// Sends bytes to a socket that blocks, without a copy. Returns how many.
+    /// Sends bytes to a socket that blocks, without a copy. Returns how many. Blocks.
     pub(super) fn send_at(&self, socket: &TcpStream, at: u64, most: usize) -> io::Result<usize> {
         let (file, mut at) = (self.file()?, at);
         loop {
@@ -79,7 +83,7 @@ impl Contents {
         }
     }
 
-    /// Reads up to `most` bytes at a position. Returns fewer only at the end of the file.
+    /// Reads up to `most` bytes at a position. Returns fewer only at the end of the file. Blocks.
     pub(super) fn read_at(&self, at: u64, most: usize) -> io::Result<Vec<u8>> {
         let (file, mut bytes, mut done) = (self.file()?, vec![0; most], 0);
         while done < most {

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use causeway_discovery::{Role, Search, Searched};
+use causeway_discovery::{Role, Search, SearchProgress};
 use causeway_managers::sought::asked_in_turn;
 use causeway_proto::metadata::ClusterId;
 use causeway_serving::logging::Logging;
@@ -54,7 +54,7 @@ fn search(wanted: &Wanted) -> io::Result<Announced> {
     let search = Search::begin(wanted.cas.clone(), false).map_err(io::Error::other)?;
     let mut search = search.wanted(Some(wanted.name.clone()));
     let until = search.asked() + COLLECTED_FOR;
-    while search.step(until)? != Searched::Over {}
+    while search.step(until)? != SearchProgress::Over {}
     let interfaces = search.interfaces();
     let found = search.found().into_iter();
     let of_name =

@@ -69,13 +69,13 @@ fn run(channel: OwnedFd) -> Result<(), NotBegun> {
             fingerprint,
             addresses,
         } => {
-            let end = FarNode {
+            let far = FarNode {
                 id: order.id,
                 secret: order.secret.clone(),
                 fingerprint,
                 addresses,
             };
-            measure(&order, &end, deadline).send(&channel)?;
+            measure(&order, &far, deadline).send(&channel)?;
             Ok(())
         }
         LinkRole::Dialled(certificate) => {
@@ -86,7 +86,7 @@ fn run(channel: OwnedFd) -> Result<(), NotBegun> {
     }
 }
 
-fn measure(order: &LinkOrder, end: &FarNode, deadline: Instant) -> LinkOutcome {
+fn measure(order: &LinkOrder, far: &FarNode, deadline: Instant) -> LinkOutcome {
     let fault = |fault: String, has_streamed| LinkOutcome {
         // The other end, or a stranger, has a part in the text.
         fault: fault.chars().take(500).collect(),
@@ -97,7 +97,7 @@ fn measure(order: &LinkOrder, end: &FarNode, deadline: Instant) -> LinkOutcome {
     let reached_by = deadline
         .checked_sub(order.terms.streams())
         .unwrap_or(deadline);
-    let Dialled { ends, addresses } = match dial_any(end, reached_by) {
+    let Dialled { ends, addresses } = match dial_any(far, reached_by) {
         Ok(dialled) => dialled,
         Err(error) => return fault(error.to_string(), false),
     };

@@ -225,7 +225,7 @@ fn a_large_session_whose_transfer_breaks_goes_on_here() {
 }
 
 /// The id and secret of a transfer.
-fn end_of(way: &ContentsWay) -> FarNode {
+fn far_of(way: &ContentsWay) -> FarNode {
     FarNode {
         id: SessionId(way.id[..].try_into().unwrap()),
         secret: SessionSecret(way.secret[..].try_into().unwrap()),
@@ -235,15 +235,15 @@ fn end_of(way: &ContentsWay) -> FarNode {
 }
 
 /// Connects for the first further file of the first session.
-fn connect(daemon: &Daemon, end: &FarNode) -> Result<(), NotDialled> {
+fn connect(daemon: &Daemon, far: &FarNode) -> Result<(), NotDialled> {
     let preamble = Preamble {
         purpose: Purpose::Contents,
         lane: 1,
-        session: end.id,
+        session: far.id,
         link: 1,
     };
     let at = daemon.address.to_socket_addrs().unwrap().next().unwrap();
-    dial_with(end, at, &preamble, Instant::now() + LIMIT).map(drop)
+    dial_with(far, at, &preamble, Instant::now() + LIMIT).map(drop)
 }
 
 #[test]
@@ -264,13 +264,13 @@ fn only_the_sender_of_an_admitted_session_can_connect_for_its_contents() {
         let answers = node.take_sessions(ReceiverStream::new(sent)).await.unwrap();
         let mut answers = answers.into_inner();
         let first = answers.message().await.unwrap().unwrap();
-        let end = end_of(&first.contents.unwrap());
-        see_strangers_refused(&scene.other, &end);
+        let far = far_of(&first.contents.unwrap());
+        see_strangers_refused(&scene.other, &far);
         // A connection that breaks ends the call, and the transfer.
-        connect(&scene.other, &end).unwrap();
+        connect(&scene.other, &far).unwrap();
         let refused = answers.message().await.unwrap_err();
         assert!(refused.message().contains("connection"), "{refused}");
-        see_refused(connect(&scene.other, &end), Verdict::UnknownSession);
+        see_refused(connect(&scene.other, &far), Verdict::UnknownSession);
     });
     drop(queue);
 }
@@ -280,15 +280,15 @@ fn see_refused(refused: Result<(), NotDialled>, verdict: Verdict) {
     assert!(is_it, "{refused:?}");
 }
 
-fn see_strangers_refused(daemon: &Daemon, end: &FarNode) {
+fn see_strangers_refused(daemon: &Daemon, far: &FarNode) {
     let stranger = FarNode {
         id: SessionId([7; 16]),
-        ..end.clone()
+        ..far.clone()
     };
     see_refused(connect(daemon, &stranger), Verdict::UnknownSession);
     let guesses = FarNode {
         secret: SessionSecret([7; 32]),
-        ..end.clone()
+        ..far.clone()
     };
     see_refused(connect(daemon, &guesses), Verdict::Unproved);
 }

@@ -150,10 +150,10 @@ impl Etcd {
             && is_of_connection(fault)
         {
             // The next one reads certificates and password again, and asks for a new token.
-            let slot = &mut self.shared.clients.lock()[at];
+            let client = &mut self.shared.clients.lock()[at];
             // Another call may have done so already.
-            if matches!(slot, MemberClient::Ready(of) if Some(of.number) == used) {
-                *slot = MemberClient::Empty;
+            if matches!(client, MemberClient::Ready(of) if Some(of.number) == used) {
+                *client = MemberClient::Empty;
             }
         }
         asked
@@ -172,9 +172,9 @@ impl Etcd {
             MemberClient::Ready(client) => return Ok(Numbered::clone(client)),
             // Without a sender, the task has ended with its runtime.
             MemberClient::Making(made) if made.has_changed().is_ok() => made.clone(),
-            slot => {
+            client => {
                 let (tell, made) = watch::channel(None);
-                *slot = MemberClient::Making(made.clone());
+                *client = MemberClient::Making(made.clone());
                 tokio::spawn(self.clone().make(at, tell));
                 made
             }

@@ -16,17 +16,17 @@ const LISTED_WITHIN: Duration = Duration::from_secs(1);
 /// A member of etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Member {
-    /// Its name.
+    /// The member's name.
     pub name: String,
-    /// Its URLs for clients.
+    /// The member's URLs for clients.
     pub addresses: Vec<String>,
-    /// Its version. Empty: it does not answer.
+    /// The member's version. Empty: the member does not answer.
     pub version: String,
-    /// Whether it leads etcd.
+    /// Whether the member leads etcd.
     pub leads: bool,
-    /// Size of its database.
+    /// Size of the member's database in bytes.
     pub database: u64,
-    /// Why it is unhealthy. Empty: it is healthy.
+    /// Why the member is unhealthy. Empty: the member is healthy.
     pub problem: String,
 }
 

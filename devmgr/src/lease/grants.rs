@@ -223,7 +223,7 @@ impl Manager {
         };
         holding.silence = Silence::heard(now);
         let outcome = holding.outcome(self.skew);
-        // Both rows change in one step, so a restart finds either the waiting request or the lease.
+        // Both rows change in one transition, so a restart finds either the waiting request or the lease.
         if stored {
             self.store(Change::DeleteWaiting(lease));
         }

@@ -67,7 +67,7 @@ impl Manager {
             chance: true,
             again: Vec::new(),
             totals: (0, 0),
-            step: Default::default(),
+            transition: Default::default(),
         };
         for (subject, quota) in rows.quotas {
             manager.ledger.set_quota(subject, Some(quota));

@@ -85,7 +85,7 @@ pub struct Manager {
     pub(super) again: Vec<Arc<NewRequest>>,
     /// The cluster's units and memory for which the fair order was computed.
     pub(super) totals: (u64, u64),
-    pub(super) step: Transition,
+    pub(super) transition: Transition,
 }
 
 /// The leases that ended last, so that their holders can be told why. The manager bases no decision on
@@ -155,7 +155,7 @@ impl Manager {
             let next = self.now.after(self.policy.timing.position);
             self.alarms.set(Alarm::Positions, Some(next));
         }
-        std::mem::take(&mut self.step)
+        std::mem::take(&mut self.transition)
     }
 
     /// When the manager needs [`Event::Tick`] at the latest.
@@ -243,11 +243,11 @@ impl Manager {
     }
 
     pub(super) fn store(&mut self, change: Change) {
-        self.step.changes.push(change);
+        self.transition.changes.push(change);
     }
 
     pub(super) fn act(&mut self, action: Action) {
-        self.step.actions.push(action);
+        self.transition.actions.push(action);
     }
 
     pub(super) fn tell(&mut self, lease: LeaseId, outcome: Outcome) {

@@ -16,7 +16,7 @@ pub type QueuePlace = u64;
 /// Waiting requests, each with an entry `E` of the queue's owner.
 #[derive(Clone, Debug, Hash)]
 pub struct Queue<E> {
-    entries: BTreeMap<QueuePlace, Queued<E>>,
+    entries: BTreeMap<QueuePlace, QueueEntry<E>>,
     present: BTreeMap<UserName, BTreeSet<QueuePlace>>,
     counts: BTreeMap<UserName, usize>,
     order: BTreeSet<(Share, QueuePlace, UserName)>,
@@ -25,7 +25,7 @@ pub struct Queue<E> {
 }
 
 #[derive(Clone, Debug, Hash)]
-struct Queued<E> {
+struct QueueEntry<E> {
     user: UserName,
     entry: E,
 }
@@ -55,49 +55,49 @@ impl<E> Queue<E> {
         // Places from the store come without `new_place`.
         self.next = self.next.max(place.saturating_add(1));
         *self.counts.entry(user.clone()).or_default() += 1;
-        self.entries.insert(place, Queued { user, entry });
+        self.entries.insert(place, QueueEntry { user, entry });
     }
 
     /// Removes a request.
     pub fn remove(&mut self, place: QueuePlace) -> Option<E> {
-        // While the slot still names the user.
+        // While the entry still names the user.
         self.set_present(place, false);
-        let slot = self.entries.remove(&place)?;
-        if let Entry::Occupied(mut count) = self.counts.entry(slot.user) {
+        let entry = self.entries.remove(&place)?;
+        if let Entry::Occupied(mut count) = self.counts.entry(entry.user) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
             }
         }
-        Some(slot.entry)
+        Some(entry.entry)
     }
 
     /// Sets whether a request takes part in the fair order. Call [`Self::refresh`] for its user
     /// afterwards.
     pub fn set_present(&mut self, place: QueuePlace, is: bool) {
-        let Some(slot) = self.entries.get(&place) else {
+        let Some(entry) = self.entries.get(&place) else {
             return;
         };
-        let places = self.present.entry(slot.user.clone()).or_default();
+        let places = self.present.entry(entry.user.clone()).or_default();
         if is {
             places.insert(place);
         } else {
             places.remove(&place);
         }
         if places.is_empty() {
-            self.present.remove(&slot.user);
+            self.present.remove(&entry.user);
         }
     }
 
     /// The entry at a place.
     #[must_use]
     pub fn get(&self, place: QueuePlace) -> Option<&E> {
-        self.entries.get(&place).map(|slot| &slot.entry)
+        self.entries.get(&place).map(|entry| &entry.entry)
     }
 
     /// The entry at a place, mutable.
     pub fn get_mut(&mut self, place: QueuePlace) -> Option<&mut E> {
-        self.entries.get_mut(&place).map(|slot| &mut slot.entry)
+        self.entries.get_mut(&place).map(|entry| &mut entry.entry)
     }
 
     /// Number of waiting requests.
@@ -122,13 +122,13 @@ impl<E> Queue<E> {
     pub fn iter(&self) -> impl Iterator<Item = (QueuePlace, &E)> {
         self.entries
             .iter()
-            .map(|(place, slot)| (*place, &slot.entry))
+            .map(|(place, entry)| (*place, &entry.entry))
     }
 
     /// All requests in the order of their arrival, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (QueuePlace, &mut E)> {
         let entries = self.entries.iter_mut();
-        entries.map(|(place, slot)| (*place, &mut slot.entry))
+        entries.map(|(place, entry)| (*place, &mut entry.entry))
     }
 
     /// Number of requests that came before this place.

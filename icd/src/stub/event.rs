@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Specification: "Event Objects". Invariant: phases only advance, an event ends once, and each callback runs
-//! once, on the callback thread. Callbacks run only after the command's effects on the client are complete.
+//! once, on a thread of [`callbacks`]. Callbacks run only after the command's effects on the client are complete.
 
 pub mod callbacks;
 mod ending;
@@ -461,8 +461,8 @@ impl Event {
         for (registered, callback) in callbacks {
             self.call_back(status.0, registered, callback);
         }
-        // Dropping these objects may queue destructor callbacks. They run on the callback thread, so no
-        // lock problem arises here.
+        // Dropping these objects may queue destructor callbacks. A thread of `callbacks` runs them,
+        // so no lock problem arises here.
         drop(held);
         Some(arrivals)
     }

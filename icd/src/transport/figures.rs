@@ -26,9 +26,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// What a node has answered, and until when that counts.
 type Answer = (Instant, Arc<Vec<Link>>);
 
-/// A node that may be asked.
+/// A node at an end of links, with what is needed to ask for its figures.
 #[derive(Clone, Debug)]
-pub struct AskedNode {
+pub struct LinkedNode {
     /// The node's uuid.
     pub uuid: Bytes,
     /// Where the node is.
@@ -78,7 +78,7 @@ pub fn kept(uuid: &[u8]) -> &'static [LinkEntry] {
 
 /// This machine's figures for a node: of its addresses the fastest, or else the newest.
 #[must_use]
-pub fn kept_of(node: &AskedNode) -> Option<&'static LinkEntry> {
+pub fn kept_of(node: &LinkedNode) -> Option<&'static LinkEntry> {
     let kept = kept(&node.uuid);
     let addresses = node.server.addresses();
     let of_addresses = addresses.filter_map(|address| speeds::of_address(address, kept));
@@ -95,7 +95,7 @@ pub fn age_of(when: u64) -> Duration {
 /// The figures that the user has had measured from one node to another one. Asks each node at most once a minute, and waits
 /// a second at most for each.
 #[must_use]
-pub fn between(from: &AskedNode, to: &AskedNode) -> Option<Figures> {
+pub fn between(from: &LinkedNode, to: &LinkedNode) -> Option<Figures> {
     fork::check().ok()?;
     // The tool has the node with the smaller uuid dial, and the one that dials keeps the figures.
     let asks = match from.uuid <= to.uuid {
@@ -124,7 +124,7 @@ fn newest(links: &[Link], far: &[u8], is_reversed: bool, now: u64) -> Option<Fig
     })
 }
 
-fn links_of(node: &AskedNode) -> Arc<Vec<Link>> {
+fn links_of(node: &LinkedNode) -> Arc<Vec<Link>> {
     static ANSWERS: LazyLock<Mutex<HashMap<Bytes, Answer>>> = LazyLock::new(Mutex::default);
     let known = ANSWERS.lock().get(&node.uuid).cloned();
     if let Some((_, links)) = known.filter(|(until, _)| Instant::now() < *until) {

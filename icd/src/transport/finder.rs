@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_discovery::{CaDigest, Found, Interfaces, Patience, Role, Search, Searched, browse};
+use causeway_discovery::{
+    CaDigest, Found, Interfaces, Patience, Role, Search, SearchProgress, browse,
+};
 use causeway_security::ca_digests;
 use parking_lot::{Condvar, Mutex};
 
@@ -210,9 +212,9 @@ fn search(
     let until = search.asked() + COLLECTED_FOR;
     loop {
         match search.step(until).map_err(|error| error.to_string())? {
-            Searched::New => shared.tell(&search, true),
-            Searched::Nothing => {}
-            Searched::Over => {
+            SearchProgress::New => shared.tell(&search, true),
+            SearchProgress::Nothing => {}
+            SearchProgress::Over => {
                 shared.tell(&search, false);
                 let is_it = |of: &Found| {
                     of.announcement.role == Role::Manager && Some(&of.name) == wanted.as_ref()

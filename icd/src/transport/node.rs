@@ -580,9 +580,9 @@ impl Node {
 
     /// The node as an end of links. `None` before it has answered once.
     #[must_use]
-    pub fn link_end(&self) -> Option<figures::AskedNode> {
+    pub fn link_end(&self) -> Option<figures::LinkedNode> {
         let Target { server, credential } = self.target();
-        Some(figures::AskedNode {
+        Some(figures::LinkedNode {
             uuid: self.uuid()?,
             server,
             credential,

@@ -159,14 +159,14 @@ fn entry(address: SocketAddr) -> LinkEntry {
             measure_link(&server, &terms, false, Default::default(), None).expect("an answer");
         reply.end
     });
-    let end = FarNode {
+    let far = FarNode {
         id: SessionId(reply.id[..].try_into().expect("an id")),
         secret: SessionSecret(reply.secret[..].try_into().expect("a secret")),
         fingerprint: None,
         addresses: vec![address.to_string()],
     };
     let deadline = Instant::now() + terms.limit();
-    let Dialled { ends, addresses } = dial_any(&end, deadline).expect("it answers");
+    let Dialled { ends, addresses } = dial_any(&far, deadline).expect("it answers");
     let measured = lead(ends, &terms, deadline).expect("figures");
     let peer = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let entry = LinkEntry {

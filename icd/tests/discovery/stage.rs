@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use causeway::config::ServerSettings;
-use causeway_discovery::{Announcement, Found, Role, Search, Searched};
+use causeway_discovery::{Announcement, Found, Role, Search, SearchProgress};
 use causeway_network::{Builder, Host, Network};
 use causeway_security::{Authority, Issued};
 
@@ -167,7 +167,7 @@ pub(crate) fn heard(host: &Host, names: &[&str]) -> Vec<Found> {
         loop {
             let mut search = Search::begin(Vec::new(), false).expect("a socket");
             let until = Instant::now() + Duration::from_millis(700);
-            while search.step(until).expect("sockets") != Searched::Over {
+            while search.step(until).expect("sockets") != SearchProgress::Over {
                 let found = search.found();
                 let is_there = |name: &&str| found.iter().any(|of| of.name == **name);
                 if names.iter().all(is_there) {

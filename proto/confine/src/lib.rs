@@ -1,7 +1,7 @@
 //! Confinement: how a process that handles strangers' data gives up its privileges.
 //!
 //! - [`calls`]: the system calls that it cannot make (seccomp);
-//! - [`take_channel`], [`drop_bounds`], [`drop_capabilities`], [`close`], [`limit_memory`]: single steps;
+//! - [`take_channel`], [`drop_bounds`], [`drop_capabilities`], [`harden`], [`limit_memory`]: single steps;
 //! - [`seal`]: all of them, for a process that needs no files and no connections.
 //!
 //! Which files a driver needs is not known here; `daemon/src/worker/confine` knows it. Nothing can be undone. Invariant: all
@@ -48,7 +48,7 @@ pub fn seal() -> Result<(OwnedFd, Vec<String>), NotSealed> {
     yield_memory_first();
     drop_bounds();
     drop_capabilities()?;
-    close()?;
+    harden()?;
     // This needs a file, which the process cannot open any more below.
     let channel = take_channel()?;
     let status = Ruleset::default()
@@ -81,7 +81,7 @@ pub fn yield_memory_first() {
 ///
 /// # Errors
 /// The system's.
-pub fn close() -> io::Result<()> {
+pub fn harden() -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     thread::set_no_new_privs(true)?;
     Ok(rustix::process::set_dumpable_behavior(

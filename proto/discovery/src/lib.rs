@@ -32,7 +32,7 @@ pub use domain::{Answered, Browser, MOST_DOMAINS, Packet};
 pub use interfaces::{Interface, Interfaces, is_special};
 pub use patience::Patience;
 pub use resolver::{NoDomains, browse};
-pub use search::{NoSearch, Search, Searched};
+pub use search::{NoSearch, Search, SearchProgress};
 
 /// The type of Causeway's services.
 pub const SERVICE: &str = "_causeway._tcp.local.";

@@ -48,7 +48,7 @@ fn reason(error: Option<&io::Error>) -> String {
 
 /// What [`Search::step`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Searched {
+pub enum SearchProgress {
     /// Something new was heard.
     New,
     /// Nothing new was heard.
@@ -160,7 +160,7 @@ impl Search {
     ///
     /// # Errors
     /// Those of the system's `poll`.
-    pub fn step(&mut self, until: Instant) -> io::Result<Searched> {
+    pub fn step(&mut self, until: Instant) -> io::Result<SearchProgress> {
         let now = Instant::now();
         if self.repeat_at.is_some_and(|at| at <= now) {
             self.repeat_at = None;
@@ -169,17 +169,17 @@ impl Search {
         }
         let left = until.saturating_duration_since(now);
         if left.is_zero() {
-            return Ok(Searched::Over);
+            return Ok(SearchProgress::Over);
         }
         let repeat = self.repeat_at.map(|at| at.saturating_duration_since(now));
         let ready = self.ready(repeat.map_or(left, |repeat| repeat.min(left)))?;
-        let mut step = Searched::Nothing;
+        let mut progress = SearchProgress::Nothing;
         for position in ready {
             if self.read(position) {
-                step = Searched::New;
+                progress = SearchProgress::New;
             }
         }
-        Ok(step)
+        Ok(progress)
     }
 
     /// Sends the question from all sockets. Fails if none could send it.

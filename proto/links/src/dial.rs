@@ -29,16 +29,16 @@ const MOST_ADDRESSES: usize = 16;
 /// Limit on addresses per host name.
 const OF_ONE_NAME: usize = 4;
 
-/// The other end of a measurement, as its node describes it.
+/// The node to dial, as that node describes itself: for a measurement, or for the contents of sessions that move.
 #[derive(Clone, Debug)]
 pub struct FarNode {
-    /// The measurement. It stands in the place of a session.
+    /// Id of the measurement or of the transfer. The preamble has it in the place of a session's id.
     pub id: SessionId,
-    /// Both ends prove that they know it.
+    /// Both ends prove that they know this secret.
     pub secret: SessionSecret,
     /// Digest of the certificate that the other end shows; `None` without TLS.
     pub fingerprint: Option<Fingerprint>,
-    /// Where its node listens, `HOST:PORT`, the likeliest first.
+    /// Where the node listens, `HOST:PORT`, the likeliest first. Only [`dial_any`] reads them.
     pub addresses: Vec<String>,
 }
 
@@ -107,16 +107,16 @@ pub struct Dialled {
 ///
 /// # Errors
 /// [`NotDialled`], before `deadline`.
-pub fn dial_any(end: &FarNode, deadline: Instant) -> Result<Dialled, NotDialled> {
+pub fn dial_any(far: &FarNode, deadline: Instant) -> Result<Dialled, NotDialled> {
     let (news, answers) = mpsc::channel();
-    let mut addresses = end.addresses.iter().take(MOST_ADDRESSES);
+    let mut addresses = far.addresses.iter().take(MOST_ADDRESSES);
     let (mut asked, mut reasons) = (0_usize, Vec::new());
     loop {
         if let Some(address) = addresses.next() {
-            let (end, address, news) = (end.clone(), address.clone(), news.clone());
+            let (far, address, news) = (far.clone(), address.clone(), news.clone());
             // The thread ends by the deadline, except while the system looks up a name.
             let tries = move || {
-                let answer = control(&end, &address, deadline);
+                let answer = control(&far, &address, deadline);
                 // Without a receiver, the connection closes with the message.
                 let _ = news.send(answer.map_err(|error| format!("{address}: {error}")));
             };
@@ -131,16 +131,16 @@ pub fn dial_any(end: &FarNode, deadline: Instant) -> Result<Dialled, NotDialled>
             if reasons.is_empty() {
                 reasons.push("the other end has no known address".to_owned());
             }
-            return Err(nowhere(end, addresses.len(), asked, reasons));
+            return Err(nowhere(far, addresses.len(), asked, reasons));
         }
         match answers.recv_timeout(STAGGER) {
-            Ok(Ok((at, control))) => return with_lanes(end, at, control, deadline),
+            Ok(Ok((at, control))) => return with_lanes(far, at, control, deadline),
             Ok(Err(reason)) => {
                 asked -= 1;
                 reasons.push(reason);
             }
             Err(_) if Instant::now() >= deadline => {
-                return Err(nowhere(end, addresses.len(), asked, reasons));
+                return Err(nowhere(far, addresses.len(), asked, reasons));
             }
             Err(_) => {}
         }
@@ -148,11 +148,11 @@ pub fn dial_any(end: &FarNode, deadline: Instant) -> Result<Dialled, NotDialled>
 }
 
 /// No address leads to the other end. Time was up before `left` addresses could be tried, and before `asked` answered.
-fn nowhere(end: &FarNode, left: usize, asked: usize, mut reasons: Vec<String>) -> NotDialled {
+fn nowhere(far: &FarNode, left: usize, asked: usize, mut reasons: Vec<String>) -> NotDialled {
     if asked > 0 {
         reasons.push(format!("addresses without an answer in time: {asked}"));
     }
-    let untried = left + end.addresses.len().saturating_sub(MOST_ADDRESSES);
+    let untried = left + far.addresses.len().saturating_sub(MOST_ADDRESSES);
     if untried > 0 {
         reasons.insert(0, format!("addresses that were not tried: {untried}"));
     }
@@ -160,13 +160,13 @@ fn nowhere(end: &FarNode, left: usize, asked: usize, mut reasons: Vec<String>) -
 }
 
 fn control(
-    end: &FarNode,
+    far: &FarNode,
     address: &str,
     deadline: Instant,
 ) -> Result<(SocketAddr, Line), NotDialled> {
     let mut last = NotDialled::Nowhere("the name has no address".to_owned());
     for at in address.to_socket_addrs()?.take(OF_ONE_NAME) {
-        match dial(end, at, lanes::CONTROL, deadline) {
+        match dial(far, at, lanes::CONTROL, deadline) {
             Ok(line) => return Ok((at, line)),
             Err(error) => last = error,
         }
@@ -175,7 +175,7 @@ fn control(
 }
 
 fn with_lanes(
-    end: &FarNode,
+    far: &FarNode,
     at: SocketAddr,
     control: Line,
     deadline: Instant,
@@ -190,7 +190,7 @@ fn with_lanes(
         let dials: Vec<_> = numbers
             .map(|lane| {
                 let name = std::thread::Builder::new().name("link-lane".into());
-                name.spawn_scoped(scope, move || dial(end, at, lane, deadline))
+                name.spawn_scoped(scope, move || dial(far, at, lane, deadline))
             })
             .collect();
         let ends = dials.into_iter().map(|dial| match dial?.join() {
@@ -213,7 +213,7 @@ fn with_lanes(
 /// # Errors
 /// [`NotDialled`], before `deadline`.
 pub fn dial(
-    end: &FarNode,
+    far: &FarNode,
     at: SocketAddr,
     lane: u8,
     deadline: Instant,
@@ -221,10 +221,10 @@ pub fn dial(
     let preamble = Preamble {
         purpose: Purpose::Measure,
         lane,
-        session: end.id,
+        session: far.id,
         link: 0,
     };
-    dial_with(end, at, &preamble, deadline)
+    dial_with(far, at, &preamble, deadline)
 }
 
 /// As [`dial`], for the purpose of the preamble.
@@ -232,7 +232,7 @@ pub fn dial(
 /// # Errors
 /// As [`dial`].
 pub fn dial_with(
-    end: &FarNode,
+    far: &FarNode,
     at: SocketAddr,
     preamble: &Preamble,
     deadline: Instant,
@@ -242,13 +242,13 @@ pub fn dial_with(
     let preamble = preamble.encode();
     let line = Line::Clear(socket);
     write_by(&line, &preamble, deadline)?;
-    let line = secure(line, end.fingerprint, deadline)?;
+    let line = secure(line, far.fingerprint, deadline)?;
     let greeting = greeting(&line, deadline)?;
     if greeting.verdict != Verdict::Welcome {
         return Err(greeting.verdict.into());
     }
     let ours = client_proof(
-        &end.secret,
+        &far.secret,
         &preamble,
         &greeting.nonce,
         &ClientWord::default(),
@@ -256,7 +256,7 @@ pub fn dial_with(
     write_by(&line, &ours, deadline)?;
     let mut theirs = [0; WORKER_PROOF];
     read_by(&line, &mut theirs, deadline)?;
-    if check_worker_proof(&end.secret, &preamble, &greeting.nonce, &ours, &theirs).is_some() {
+    if check_worker_proof(&far.secret, &preamble, &greeting.nonce, &ours, &theirs).is_some() {
         // A stream sets its own, and a write of it that is given up would end the lane.
         line.socket().set_read_timeout(None)?;
         line.socket().set_write_timeout(None)?;
@@ -395,13 +395,13 @@ mod tests {
     #[test]
     fn lanes_are_dialled_at_once_and_keep_no_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let end = FarNode {
+        let far = FarNode {
             id: SessionId([3; 16]),
             secret: SessionSecret([4; 32]),
             fingerprint: None,
             addresses: vec![listener.local_addr().unwrap().to_string()],
         };
-        let secret = end.secret.clone();
+        let secret = far.secret.clone();
         let answering = std::thread::spawn(move || {
             let control = answer(listener.accept().unwrap().0, &secret).unwrap();
             // No lane gets an answer before all have been dialled.
@@ -412,7 +412,7 @@ mod tests {
             (control, answered.collect::<Vec<_>>())
         });
         let deadline = Instant::now() + Duration::from_secs(10);
-        let Dialled { ends, .. } = dial_any(&end, deadline).unwrap();
+        let Dialled { ends, .. } = dial_any(&far, deadline).unwrap();
         assert_eq!(
             (ends.up.len(), ends.down.len()),
             (lanes::UP.len(), lanes::DOWN.len())
@@ -430,14 +430,14 @@ mod tests {
         let open = listener.local_addr().unwrap().to_string();
         // Nobody else gets the port of the open one.
         let shut = (2..18).map(|host| open.replace("127.0.0.1:", &format!("127.0.0.{host}:")));
-        let end = FarNode {
+        let far = FarNode {
             id: SessionId([3; 16]),
             secret: SessionSecret([4; 32]),
             fingerprint: None,
             addresses: shut.chain([open.clone(), open.clone()]).collect(),
         };
         let deadline = Instant::now() + Duration::from_secs(60);
-        let error = dial_any(&end, deadline).unwrap_err().to_string();
+        let error = dial_any(&far, deadline).unwrap_err().to_string();
         assert_eq!(
             error.matches("refused the connection").count(),
             16,
@@ -459,14 +459,14 @@ mod tests {
         let silent = listener.local_addr().unwrap().to_string();
         let shut = silent.replace("127.0.0.1:", "127.0.0.2:");
         let silent = std::iter::repeat_n(silent, 17);
-        let end = FarNode {
+        let far = FarNode {
             id: SessionId([3; 16]),
             secret: SessionSecret([4; 32]),
             fingerprint: None,
             addresses: [shut].into_iter().chain(silent).collect(),
         };
         let deadline = Instant::now() + Duration::from_secs(2);
-        let error = dial_any(&end, deadline).unwrap_err().to_string();
+        let error = dial_any(&far, deadline).unwrap_err().to_string();
         for part in [
             "addresses that were not tried: ",
             "127.0.0.2:",
@@ -481,7 +481,7 @@ mod tests {
         // A system call may end later than the deadline.
         let refused = vec!["the other end refused the connection".to_owned()];
         assert_eq!(
-            nowhere(&end, 3, 2, refused).to_string(),
+            nowhere(&far, 3, 2, refused).to_string(),
             "addresses that were not tried: 5; the other end refused the connection; addresses without an answer in time: 2"
         );
     }

@@ -15,7 +15,7 @@ mod files;
 use std::os::fd::OwnedFd;
 
 use causeway_confine::{
-    calls, close, drop_bounds, drop_capabilities, take_channel, yield_memory_first,
+    calls, drop_bounds, drop_capabilities, harden, take_channel, yield_memory_first,
 };
 use rustix::process::{Gid, Resource, Rlimit, Uid};
 use rustix::thread;
@@ -59,7 +59,7 @@ fn confine() -> Result<Vec<String>, NotConfined> {
     }
     drop_capabilities()?;
     // After the change of the user, which would reset these settings.
-    close()?;
+    harden()?;
     let mut lacking = Vec::new();
     if let Some(sandbox) = &plan.sandbox {
         lacking.extend(files::restrict(sandbox)?);

@@ -117,10 +117,7 @@ impl Operation {
             _ => false,
         }
     }
-}
 
-/// How a command occupies its device.
-impl Operation {
     /// Returns the kind of a command that occupies the device; `None` for transfers with the host, whose bytes
     /// take longer than the device does, and for commands that take no time.
     pub(crate) fn occupies(&self) -> Option<pace::Kind<'_>> {

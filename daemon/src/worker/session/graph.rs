@@ -48,18 +48,18 @@ impl Role {
     };
 }
 
-/// A command that is no longer held, and why.
+/// A held command that the graph has given back, and what the caller must do with it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unheld<C> {
+pub(crate) enum FreedCommand<C> {
     /// The command may go to its native queue now.
     Run(EventId, C),
     /// An event in the command's wait list has failed, so the command has failed too.
     Cancel(EventId, C),
 }
 
-/// A command names an unknown event or queue, or an id that is in use.
+/// The client named an unknown event or queue, or an id that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unknown {
+pub(crate) enum GraphError {
     #[error("a command waits for {0:?}, which does not exist")]
     Event(EventId),
     #[error("{0:?} does not exist")]
@@ -213,10 +213,10 @@ impl<E, C> Graph<E, C> {
     /// Adds an event that the client ends.
     ///
     /// # Errors
-    /// [`Unknown::Taken`] when the id is in use.
-    pub(crate) fn add_user_event(&mut self, event: EventId, kept: E) -> Result<(), Unknown> {
+    /// [`GraphError::Taken`] when the id is in use.
+    pub(crate) fn add_user_event(&mut self, event: EventId, kept: E) -> Result<(), GraphError> {
         if self.nodes.contains_key(&event) {
-            return Err(Unknown::Taken(event));
+            return Err(GraphError::Taken(event));
         }
         self.nodes.insert(event, Node::new(kept, None));
         Ok(())
@@ -225,7 +225,7 @@ impl<E, C> Graph<E, C> {
     /// Adds a command. Returns it if it may run at once; otherwise it is held.
     ///
     /// # Errors
-    /// [`Unknown`]; the graph is then unchanged.
+    /// [`GraphError`]; the graph is then unchanged.
     pub(crate) fn submit(
         &mut self,
         event: EventId,
@@ -234,17 +234,17 @@ impl<E, C> Graph<E, C> {
         waits: &[EventId],
         role: Role,
         command: C,
-    ) -> Result<Option<C>, Unknown> {
+    ) -> Result<Option<C>, GraphError> {
         if self.nodes.contains_key(&event) {
-            return Err(Unknown::Taken(event));
+            return Err(GraphError::Taken(event));
         }
         // Everything is checked before the first change, so a refused command leaves the graph as it was.
         let unknown = |w: &&EventId| !self.nodes.get(w).is_some_and(|n| n.named);
         if let Some(wait) = waits.iter().find(unknown) {
-            return Err(Unknown::Event(*wait));
+            return Err(GraphError::Event(*wait));
         }
         if self.queues.get(&queue).is_none_or(|q| q.released) {
-            return Err(Unknown::Queue(queue));
+            return Err(GraphError::Queue(queue));
         }
         let order = self.enter_queue(event, queue, role);
         let mut pending = order.edges;
@@ -309,25 +309,34 @@ impl<E, C> Graph<E, C> {
     }
 
     /// Notes that a command is in its native queue, or that a user event ended with success.
-    pub(crate) fn passed(&mut self, event: EventId, steps: &mut VecDeque<Unheld<C>>) {
-        self.decide(event, CommandState::Passed, steps);
+    pub(crate) fn passed(&mut self, event: EventId, freed: &mut VecDeque<FreedCommand<C>>) {
+        self.decide(event, CommandState::Passed, freed);
     }
 
     /// Notes that an event failed: a command that did not reach its native queue, a user event set to an
     /// error, or a held command that is given up. Returns the held command.
-    pub(crate) fn failed(&mut self, event: EventId, steps: &mut VecDeque<Unheld<C>>) -> Option<C> {
+    pub(crate) fn failed(
+        &mut self,
+        event: EventId,
+        freed: &mut VecDeque<FreedCommand<C>>,
+    ) -> Option<C> {
         let held = self.nodes.get_mut(&event).and_then(|n| n.held.take());
         self.held -= usize::from(held.is_some());
-        self.decide(event, CommandState::Failed, steps);
+        self.decide(event, CommandState::Failed, freed);
         held
     }
 
     /// Notes that a user event or mirror has ended with this status.
-    pub(crate) fn end(&mut self, event: EventId, status: Status, steps: &mut VecDeque<Unheld<C>>) {
+    pub(crate) fn end(
+        &mut self,
+        event: EventId,
+        status: Status,
+        freed: &mut VecDeque<FreedCommand<C>>,
+    ) {
         if status.is_error() {
-            self.failed(event, steps);
+            self.failed(event, freed);
         } else {
-            self.passed(event, steps);
+            self.passed(event, freed);
         }
     }
 
@@ -342,7 +351,12 @@ impl<E, C> Graph<E, C> {
         self.nodes.remove(&event).map(|node| node.kept)
     }
 
-    fn decide(&mut self, event: EventId, state: CommandState, steps: &mut VecDeque<Unheld<C>>) {
+    fn decide(
+        &mut self,
+        event: EventId,
+        state: CommandState,
+        freed: &mut VecDeque<FreedCommand<C>>,
+    ) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
         };
@@ -354,8 +368,8 @@ impl<E, C> Graph<E, C> {
         let mut work = VecDeque::from([Work::Decided(event)]);
         while let Some(next) = work.pop_front() {
             match next {
-                Work::Decided(event) => self.tell_waiters(event, &mut work, steps),
-                Work::Ordered(event) => self.resolve_order(event, &mut work, steps),
+                Work::Decided(event) => self.tell_waiters(event, &mut work, freed),
+                Work::Ordered(event) => self.resolve_order(event, &mut work, freed),
             }
         }
     }
@@ -364,7 +378,7 @@ impl<E, C> Graph<E, C> {
         &mut self,
         event: EventId,
         work: &mut VecDeque<Work>,
-        steps: &mut VecDeque<Unheld<C>>,
+        freed: &mut VecDeque<FreedCommand<C>>,
     ) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
@@ -373,9 +387,9 @@ impl<E, C> Graph<E, C> {
         node.told = true;
         for waiter in std::mem::take(&mut node.waiters) {
             if failed {
-                self.cancel(waiter, work, steps);
+                self.cancel(waiter, work, freed);
             } else {
-                self.resolve_edge(waiter, steps);
+                self.resolve_edge(waiter, freed);
             }
         }
         self.settle(event, work);
@@ -385,7 +399,7 @@ impl<E, C> Graph<E, C> {
         &mut self,
         event: EventId,
         work: &mut VecDeque<Work>,
-        steps: &mut VecDeque<Unheld<C>>,
+        freed: &mut VecDeque<FreedCommand<C>>,
     ) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
@@ -393,12 +407,12 @@ impl<E, C> Graph<E, C> {
         if let Some(command) = node.held.take() {
             self.held -= 1;
             node.state = CommandState::Failed;
-            steps.push_back(Unheld::Cancel(event, command));
+            freed.push_back(FreedCommand::Cancel(event, command));
             work.push_back(Work::Decided(event));
         }
     }
 
-    fn resolve_edge(&mut self, event: EventId, steps: &mut VecDeque<Unheld<C>>) {
+    fn resolve_edge(&mut self, event: EventId, freed: &mut VecDeque<FreedCommand<C>>) {
         let Some(node) = self.nodes.get_mut(&event) else {
             return;
         };
@@ -407,7 +421,7 @@ impl<E, C> Graph<E, C> {
             && let Some(command) = node.held.take()
         {
             self.held -= 1;
-            steps.push_back(Unheld::Run(event, command));
+            freed.push_back(FreedCommand::Run(event, command));
         }
     }
 
@@ -415,12 +429,12 @@ impl<E, C> Graph<E, C> {
         &mut self,
         event: EventId,
         work: &mut VecDeque<Work>,
-        steps: &mut VecDeque<Unheld<C>>,
+        freed: &mut VecDeque<FreedCommand<C>>,
     ) {
         if let Some(node) = self.nodes.get_mut(&event) {
             node.order = node.order.saturating_sub(1);
         }
-        self.resolve_edge(event, steps);
+        self.resolve_edge(event, freed);
         self.settle(event, work);
     }
 

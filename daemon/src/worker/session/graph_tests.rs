@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use causeway_proto::id::{EventId, QueueId};
 use proptest::prelude::*;
 
-use super::{Graph, Order, Role, Unheld};
+use super::{FreedCommand, Graph, Order, Role};
 
 const QUEUES: [(QueueId, Order); 3] = [
     (QueueId(1), Order::InOrder),
@@ -142,8 +142,8 @@ impl Pair {
         event
     }
 
-    fn apply(&mut self, action: &Action) -> VecDeque<Unheld<usize>> {
-        let mut steps = VecDeque::new();
+    fn apply(&mut self, action: &Action) -> VecDeque<FreedCommand<usize>> {
+        let mut freed = VecDeque::new();
         let number = self.model.0.len();
         let event = EventId(number as u64 + 100);
         match action {
@@ -175,7 +175,7 @@ impl Pair {
                     .graph
                     .submit(event, (), id, &names, role, number)
                     .unwrap();
-                steps.extend(run.map(|c| Unheld::Run(event, c)));
+                freed.extend(run.map(|c| FreedCommand::Run(event, c)));
                 self.next(Entry {
                     event,
                     queue: Some(*queue),
@@ -184,8 +184,8 @@ impl Pair {
                     fate: Fate::Held,
                 });
             }
-            Action::End { which, well } => self.end(*which, *well, Fate::Given, &mut steps),
-            Action::GiveUp { which } => self.end(*which, false, Fate::Held, &mut steps),
+            Action::End { which, well } => self.end(*which, *well, Fate::Given, &mut freed),
+            Action::GiveUp { which } => self.end(*which, false, Fate::Held, &mut freed),
             Action::Release { which } => {
                 if number > 0 {
                     let which = which % number;
@@ -194,10 +194,16 @@ impl Pair {
                 }
             }
         }
-        steps
+        freed
     }
 
-    fn end(&mut self, which: usize, well: bool, among: Fate, steps: &mut VecDeque<Unheld<usize>>) {
+    fn end(
+        &mut self,
+        which: usize,
+        well: bool,
+        among: Fate,
+        freed: &mut VecDeque<FreedCommand<usize>>,
+    ) {
         let open: Vec<usize> = (0..self.model.0.len())
             .filter(|i| self.model.0[*i].fate == among)
             .collect();
@@ -207,10 +213,10 @@ impl Pair {
         let which = open[which % open.len()];
         let event = self.model.0[which].event;
         if well {
-            self.graph.passed(event, steps);
+            self.graph.passed(event, freed);
             self.model.0[which].fate = Fate::Passed;
         } else {
-            let held = self.graph.failed(event, steps);
+            let held = self.graph.failed(event, freed);
             assert_eq!(held.is_some(), among == Fate::Held);
             self.model.0[which].fate = Fate::Failed;
         }
@@ -224,13 +230,13 @@ proptest! {
         let mut pair = Pair::new();
         for action in &actions {
             let (mut run, mut cancelled) = (Vec::new(), Vec::new());
-            for step in pair.apply(action) {
-                match step {
-                    Unheld::Run(event, command) => {
+            for command in pair.apply(action) {
+                match command {
+                    FreedCommand::Run(event, command) => {
                         prop_assert_eq!(event, pair.model.0[command].event);
                         run.push(event);
                     }
-                    Unheld::Cancel(event, _) => cancelled.push(event),
+                    FreedCommand::Cancel(event, _) => cancelled.push(event),
                 }
             }
             run.sort();
@@ -281,13 +287,13 @@ fn a_hundred_thousand_held_commands_go_in_order_and_quickly() {
         assert_eq!(run, Ok(None));
         graph.release(EventId(10 + i));
     }
-    let mut steps = VecDeque::new();
-    graph.passed(user_event, &mut steps);
+    let mut freed = VecDeque::new();
+    graph.passed(user_event, &mut freed);
     let mut expected = 0;
-    while let Some(Unheld::Run(event, command)) = steps.pop_front() {
+    while let Some(FreedCommand::Run(event, command)) = freed.pop_front() {
         assert_eq!(command, expected);
         expected += 1;
-        graph.passed(event, &mut steps);
+        graph.passed(event, &mut freed);
     }
     assert_eq!(expected, COUNT);
     assert_eq!(graph.events(), 1);
@@ -306,10 +312,10 @@ fn a_failure_cancels_a_long_chain_without_recursion() {
             .submit(EventId(i), (), queue, &waits, Role::ORDINARY, i)
             .unwrap();
     }
-    let mut steps = VecDeque::new();
-    graph.failed(EventId(0), &mut steps);
-    assert_eq!(steps.len() as u64, COUNT);
-    assert!(steps.iter().all(|s| matches!(s, Unheld::Cancel(..))));
+    let mut freed = VecDeque::new();
+    graph.failed(EventId(0), &mut freed);
+    assert_eq!(freed.len() as u64, COUNT);
+    assert!(freed.iter().all(|s| matches!(s, FreedCommand::Cancel(..))));
 }
 
 /// A regression that the property test above found. An order edge was resolved before the cancellation,
@@ -337,9 +343,9 @@ fn a_released_command_that_fails_still_tells_who_waits_for_it() {
     submit(6, first, 5);
     submit(7, first, 6);
     graph.release(EventId(6));
-    let mut steps = VecDeque::new();
-    graph.failed(EventId(1), &mut steps);
-    assert_eq!(steps.len(), 4);
+    let mut freed = VecDeque::new();
+    graph.failed(EventId(1), &mut freed);
+    assert_eq!(freed.len(), 4);
     assert_eq!(graph.held(), 0);
 }
 

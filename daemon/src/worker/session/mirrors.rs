@@ -148,8 +148,8 @@ fn hear(
         let shared = Arc::clone(shared);
         let scope = shared.scope.clone();
         scope.spawn("mirrors", move || {
-            while let Some(steps) = shared.freed.take() {
-                Runner::new(&shared).take(steps);
+            while let Some(freed) = shared.freed.take() {
+                Runner::new(&shared).take(freed);
             }
         });
     }

@@ -19,7 +19,7 @@ use parking_lot::MutexGuard;
 
 use super::command_buffers;
 use super::commands::{Operation, Submitted, enqueue, launch_without_event};
-use super::graph::Unheld;
+use super::graph::FreedCommand;
 use super::shared::{Core, Shared};
 use crate::runtime::event::{Event, WaitList};
 use crate::runtime::queue as native;
@@ -33,7 +33,7 @@ use crate::worker::objects::{Queue, unobserved};
 /// Runs commands and remembers which queues to flush.
 pub(crate) struct Runner<'a> {
     shared: &'a Arc<Shared>,
-    steps: VecDeque<Unheld<Submitted>>,
+    freed: VecDeque<FreedCommand<Submitted>>,
     touched: Vec<Arc<Queue>>,
     // Number of completions announced to the outbox whose commands are not in progress yet.
     expected: usize,
@@ -56,7 +56,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn new(shared: &'a Arc<Shared>) -> Runner<'a> {
         Runner {
             shared,
-            steps: VecDeque::new(),
+            freed: VecDeque::new(),
             touched: Vec::new(),
             expected: 0,
             is_batch: false,
@@ -79,8 +79,8 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs commands that another thread has released, then everything that this releases.
-    pub(crate) fn take(&mut self, steps: VecDeque<Unheld<Submitted>>) {
-        self.steps.extend(steps);
+    pub(crate) fn take(&mut self, freed: VecDeque<FreedCommand<Submitted>>) {
+        self.freed.extend(freed);
         self.follow();
     }
 
@@ -88,7 +88,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn ended(&mut self, event: &Command, status: Status) {
         {
             let mut core = self.shared.core.lock();
-            core.graph.end(event.id(), status, &mut self.steps);
+            core.graph.end(event.id(), status, &mut self.freed);
             core.forget_if_well(event.id(), status);
         }
         self.follow();
@@ -105,7 +105,7 @@ impl<'a> Runner<'a> {
             .core
             .lock()
             .graph
-            .passed(command.id(), &mut self.steps);
+            .passed(command.id(), &mut self.freed);
     }
 
     /// Handles that a command ended without success.
@@ -114,13 +114,13 @@ impl<'a> Runner<'a> {
             .core
             .lock()
             .graph
-            .failed(command.id(), &mut self.steps);
+            .failed(command.id(), &mut self.freed);
         self.follow();
     }
 
     /// Gives up a command that was just held back, because a limit is exceeded.
     pub(crate) fn give_up(&mut self, mut core: MutexGuard<'_, Core>, command: &Arc<Command>) {
-        let held = core.graph.failed(command.id(), &mut self.steps);
+        let held = core.graph.failed(command.id(), &mut self.freed);
         drop(core);
         if let Some(Submitted { task, .. }) = held {
             self.shared.bulk.give_up(&task, Status::OUT_OF_HOST_MEMORY);
@@ -189,13 +189,13 @@ impl<'a> Runner<'a> {
     }
 
     fn follow(&mut self) {
-        while let Some(step) = self.steps.pop_front() {
-            match step {
-                Unheld::Run(_, submitted) => {
+        while let Some(command) = self.freed.pop_front() {
+            match command {
+                FreedCommand::Run(_, submitted) => {
                     self.shared.let_go(&submitted);
                     self.start(submitted);
                 }
-                Unheld::Cancel(_, submitted) => {
+                FreedCommand::Cancel(_, submitted) => {
                     self.shared.let_go(&submitted);
                     let task = submitted.task;
                     self.shared.bulk.give_up(&task, Status::WAIT_LIST_FAILED);
@@ -247,7 +247,7 @@ impl<'a> Runner<'a> {
                     .core
                     .lock()
                     .graph
-                    .failed(command.id(), &mut self.steps);
+                    .failed(command.id(), &mut self.freed);
             }
         }
     }

@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// Adds a user event or a mirror.
-    pub(crate) fn add_user_event(&mut self, event: &Arc<Command>) -> Result<(), graph::Unknown> {
+    pub(crate) fn add_user_event(&mut self, event: &Arc<Command>) -> Result<(), graph::GraphError> {
         self.newest_event = self.newest_event.max(Some(event.id()));
         self.graph.add_user_event(event.id(), Arc::clone(event))
     }
@@ -134,7 +134,7 @@ impl Core {
         waits: &[EventId],
         role: Role,
         submitted: Submitted,
-    ) -> Result<Option<Submitted>, graph::Unknown> {
+    ) -> Result<Option<Submitted>, graph::GraphError> {
         self.newest_event = self.newest_event.max(Some(event.id()));
         let id = event.id();
         self.graph.submit(id, event, queue, waits, role, submitted)

@@ -38,12 +38,12 @@ pub enum Violation {
     Malformed(&'static str),
 }
 
-impl From<graph::Unknown> for Violation {
-    fn from(unknown: graph::Unknown) -> Violation {
+impl From<graph::GraphError> for Violation {
+    fn from(unknown: graph::GraphError) -> Violation {
         match unknown {
-            graph::Unknown::Event(id) => Violation::Unknown(format!("{id:?}")),
-            graph::Unknown::Queue(id) => Violation::Unknown(format!("{id:?}")),
-            graph::Unknown::Taken(id) => Violation::Taken(format!("{id:?}")),
+            graph::GraphError::Event(id) => Violation::Unknown(format!("{id:?}")),
+            graph::GraphError::Queue(id) => Violation::Unknown(format!("{id:?}")),
+            graph::GraphError::Taken(id) => Violation::Taken(format!("{id:?}")),
         }
     }
 }

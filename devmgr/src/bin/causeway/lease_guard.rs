@@ -147,7 +147,7 @@ impl<'a> LeaseGuard<'a> {
             nodes: granted.nodes.into_iter().map(NodeShare::from).collect(),
             time_left_ms: Some(granted.time_left_ms).filter(|left| *left != 0),
         });
-        changed.into_iter().for_each(|step| progress.say(step));
+        changed.into_iter().for_each(|event| progress.say(event));
     }
 
     async fn ask(

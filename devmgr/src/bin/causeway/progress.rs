@@ -76,19 +76,19 @@ impl Progress {
     }
 
     /// Reports an event.
-    pub(crate) fn say(&mut self, step: RunEvent) {
-        if let RunEvent::Waiting { why, .. } = &step {
+    pub(crate) fn say(&mut self, event: RunEvent) {
+        if let RunEvent::Waiting { why, .. } = &event {
             self.why.hear(self.since.elapsed(), why.clone());
         }
         if self.json {
-            self.say_json(step);
+            self.say_json(event);
             return;
         }
-        self.say_text(step);
+        self.say_text(event);
     }
 
-    fn say_text(&mut self, step: RunEvent) {
-        match step {
+    fn say_text(&mut self, event: RunEvent) {
+        match event {
             RunEvent::Waiting {
                 request,
                 position,
@@ -131,16 +131,16 @@ impl Progress {
     }
 
     /// Reports an event as JSON.
-    fn say_json(&mut self, mut step: RunEvent) {
-        if self.is_news(&mut step) {
-            say!("{}", serde_json::json!(step));
+    fn say_json(&mut self, mut event: RunEvent) {
+        if self.is_news(&mut event) {
+            say!("{}", serde_json::json!(event));
         }
     }
 
     /// Whether an event is reported. One about the wait is reported again when a withheld reason is due, which is added.
-    fn is_news(&mut self, step: &mut RunEvent) -> bool {
+    fn is_news(&mut self, event: &mut RunEvent) -> bool {
         // Readers of the break must learn that the request waits again.
-        if let RunEvent::Away { server: None, .. } = step {
+        if let RunEvent::Away { server: None, .. } = event {
             self.waiting = None;
         }
         if let RunEvent::Waiting {
@@ -149,7 +149,7 @@ impl Progress {
             waiting,
             lack,
             why,
-        } = step
+        } = event
         {
             let now = (request.clone(), *position, *waiting, lack.clone());
             *why = self.why.due(self.since.elapsed());
@@ -217,13 +217,13 @@ impl Progress {
     }
 }
 
-/// A change of the running program's lease, as a sentence. `None`: the step is something else.
-fn change_text(step: &RunEvent) -> Option<String> {
+/// A change of the running program's lease, as a sentence. `None`: the event is something else.
+fn change_text(event: &RunEvent) -> Option<String> {
     let all = |shares: &[NodeShare], names: &NodeNames| {
         let labels = shares.iter().map(|of| names.label(&of.node, &of.name));
         printable(&labels.collect::<Vec<_>>().join(", "))
     };
-    Some(match step {
+    Some(match event {
         RunEvent::Reduced { lost, nodes } => {
             let names = NodeNames::of_shares(lost.iter().chain(nodes));
             format!(

@@ -38,8 +38,8 @@ impl SessionReports {
         let mut bytes = [0; LARGEST];
         loop {
             let received = socket.recv(&mut bytes).await;
-            if let Some(step) = received.ok().and_then(|count| step(&bytes[..count])) {
-                return step;
+            if let Some(event) = received.ok().and_then(|count| event(&bytes[..count])) {
+                return event;
             }
         }
     }
@@ -49,14 +49,14 @@ impl SessionReports {
         let mut bytes = [0; LARGEST];
         loop {
             let count = self.0.as_ref()?.try_recv(&mut bytes).ok()?;
-            if let Some(step) = step(&bytes[..count]) {
-                return Some(step);
+            if let Some(event) = event(&bytes[..count]) {
+                return Some(event);
             }
         }
     }
 }
 
-fn step(datagram: &[u8]) -> Option<RunEvent> {
+fn event(datagram: &[u8]) -> Option<RunEvent> {
     let SessionReport {
         pid,
         server,

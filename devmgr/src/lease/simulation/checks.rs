@@ -21,14 +21,14 @@ impl World {
             wait: false,
             ..new.clone()
         };
-        let step = manager.handle(self.time, Event::Request(at_once));
-        let answer = step.actions.iter().find_map(|action| match action {
+        let transition = manager.handle(self.time, Event::Request(at_once));
+        let answer = transition.actions.iter().find_map(|action| match action {
             Action::Tell { lease, outcome } if *lease == new.lease => Some(outcome),
             _ => None,
         });
         match (considered, answer) {
             (Ok(mut units), Some(Outcome::Offered)) => {
-                let grants = step.actions.iter().filter_map(|action| match action {
+                let grants = transition.actions.iter().filter_map(|action| match action {
                     Action::Grant(grant) if grant.lease == new.lease => Some(grant),
                     _ => None,
                 });

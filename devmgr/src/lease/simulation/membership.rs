@@ -62,8 +62,8 @@ fn a_node_that_is_reached_elsewhere_is_written_down_once() {
     world.nodes[0].addresses = vec!["elsewhere:1".to_owned()];
     for is_new in [true, false] {
         let changed = world.nodes[0].changed();
-        let step = world.manager.handle(world.time, changed);
-        let rows = step.changes.iter().filter_map(|of| match of {
+        let transition = world.manager.handle(world.time, changed);
+        let rows = transition.changes.iter().filter_map(|of| match of {
             Change::PutNode(row) => Some(row.addresses[0].as_str()),
             _ => None,
         });
@@ -321,11 +321,11 @@ fn who_waits_is_told_what_is_missing() {
     let said = |world: &mut World, line: &str, waits: bool| {
         let mut new = world.new_request(0, line);
         new.wait = waits;
-        let step = world
+        let transition = world
             .manager
             .clone()
             .handle(world.time, Event::Request(new));
-        let told = step.actions.iter().find_map(|of| match of {
+        let told = transition.actions.iter().find_map(|of| match of {
             Action::Tell { outcome, .. } => Some(outcome.clone()),
             _ => None,
         });

@@ -49,7 +49,7 @@ pub(super) struct World {
     pub(super) users: BTreeMap<LeaseId, UserName>,
     /// Nodes that the manager did not know when it was started, because they had been removed before.
     pub(super) unknown: BTreeSet<NodeId>,
-    /// Where the manager crashes in the next step, if it does.
+    /// Where the manager crashes in the next transition, if it does.
     pub(super) crash: Option<Crash>,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum ClientView {
     Over,
 }
 
-/// The point of a step at which the manager crashes.
+/// The point of a transition at which the manager crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Crash {
     /// Before anything is stored.
@@ -105,18 +105,18 @@ impl World {
         world
     }
 
-    /// Passes an event to the manager, then stores and carries out the step, unless the manager crashes.
+    /// Passes an event to the manager, then stores and carries out the transition, unless the manager crashes.
     pub(super) fn event(&mut self, event: Event) {
-        let step = self.manager.handle(self.time, event);
+        let transition = self.manager.handle(self.time, event);
         match self.crash.take() {
             Some(Crash::BeforeStore) => return self.restart(),
             Some(Crash::BeforeActions) => {
-                self.store.apply(&step.changes);
+                self.store.apply(&transition.changes);
                 return self.restart();
             }
-            None => self.store.apply(&step.changes),
+            None => self.store.apply(&transition.changes),
         }
-        for action in step.actions {
+        for action in transition.actions {
             self.act(action);
         }
         self.check();

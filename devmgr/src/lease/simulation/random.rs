@@ -433,7 +433,7 @@ impl World {
                 user: "mallory".into(),
             },
         ] {
-            let step = self
+            let transition = self
                 .manager
                 .clone()
                 .handle(self.manager.now.after(self.manager.skew), event);
@@ -441,7 +441,11 @@ impl World {
                 lease,
                 outcome: Outcome::Unknown,
             };
-            assert!(step.actions.contains(&unknown), "{:?}", step.actions);
+            assert!(
+                transition.actions.contains(&unknown),
+                "{:?}",
+                transition.actions
+            );
         }
         assert_eq!(before, self.manager.leases().count());
         true

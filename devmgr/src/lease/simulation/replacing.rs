@@ -400,8 +400,8 @@ fn a_lease_without_devices_that_an_earlier_manager_stored_ends() {
         wall: world.wall,
     };
     let mut manager = Manager::load(world.store.rows(), calendar);
-    let step = manager.handle(world.time, Event::Tick);
-    assert!(step.changes.contains(&Change::DeleteLease(lease)));
+    let transition = manager.handle(world.time, Event::Tick);
+    assert!(transition.changes.contains(&Change::DeleteLease(lease)));
     let reason = manager.over.reason(lease, &"u0".into());
     assert_eq!(reason, Some(EndReason::NodeLost));
     let has = manager.ledger.holdings(&Subject::User("u0".into()));

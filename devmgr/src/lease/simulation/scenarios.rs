@@ -217,8 +217,8 @@ fn reasons_are_told_once_to_each_stream_and_changed_ones_now_and_then() {
         while world.time < end {
             let now = world.time.after(Span::seconds(1));
             world.time = now;
-            let step = world.manager.handle(now, Event::Tick);
-            for action in step.actions {
+            let transition = world.manager.handle(now, Event::Tick);
+            for action in transition.actions {
                 if let Action::Tell {
                     lease,
                     outcome:
@@ -432,10 +432,10 @@ fn who_held_a_lease_is_told_why_it_ended_and_nobody_else() {
         (holder, Outcome::Ended(EndReason::Revoked)),
         (stranger, Outcome::Unknown),
     ] {
-        let step = world
+        let transition = world
             .manager
             .handle(world.time, Event::Renew { lease, user });
-        assert_eq!(step.actions, [Action::Tell { lease, outcome }]);
+        assert_eq!(transition.actions, [Action::Tell { lease, outcome }]);
     }
 }
 

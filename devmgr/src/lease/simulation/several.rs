@@ -1,7 +1,7 @@
 //! Several managers over one store: they take the lead from each other at any moment, and those that lost it
 //! act on for a while without knowing. Nodes and clients talk to any of them.
 //!
-//! A manager decides a step, stores it later, and sends its actions later still, one by one. Another manager
+//! A manager decides a transition, stores it later, and sends its actions later still, one by one. Another manager
 //! may take the lead in between. So etcd's lease decides nothing here (rule 5), and the own clock of a manager
 //! only how long it acts on (rule 2). Rules 1, 3 and 4 can be switched off. Then a random search finds what
 //! they prevent.
@@ -59,7 +59,7 @@ pub(super) enum Fault {
 struct Leading {
     manager: Manager,
     term: u64,
-    /// Steps that are not stored yet, with the calls that they answer.
+    /// Transitions that are not stored yet, with the calls that they answer.
     decided: VecDeque<(Option<Call>, Transition)>,
     /// What may be carried out.
     outbox: VecDeque<Effect>,
@@ -76,7 +76,7 @@ struct Call {
     number: u64,
 }
 
-/// What a manager carries out after a step is stored.
+/// What a manager carries out after a transition is stored.
 #[derive(Clone, Hash)]
 enum Effect {
     Act(Action),
@@ -282,23 +282,23 @@ impl SeveralWorld {
     fn call(&mut self, at: usize, call: Option<Call>, event: Event) {
         let time = self.time;
         if let Some(leading) = &mut self.managers[at] {
-            let step = leading.manager.handle(time, event);
-            leading.decided.push_back((call, step));
+            let transition = leading.manager.handle(time, event);
+            leading.decided.push_back((call, transition));
         }
     }
 
-    /// Stores the first step that is not stored yet.
+    /// Stores the first transition that is not stored yet.
     pub(super) fn commit(&mut self, at: usize) {
         let (rules, now) = (self.rules, self.term);
         let Some(leading) = &mut self.managers[at] else {
             return;
         };
-        let Some((call, step)) = leading.decided.pop_front() else {
+        let Some((call, transition)) = leading.decided.pop_front() else {
             return;
         };
         let leads = leading.term == now;
-        let writes = !step.changes.is_empty();
-        let takes = step.actions.iter().any(takes);
+        let writes = !transition.changes.is_empty();
+        let takes = transition.actions.iter().any(takes);
         if !leads && ((writes && rules.written_by_leader) || (!writes && takes && rules.confirmed))
         {
             return self.close(at);
@@ -306,8 +306,8 @@ impl SeveralWorld {
         leading.outbox.extend(call.map(Effect::Listen));
         leading
             .outbox
-            .extend(step.actions.into_iter().map(Effect::Act));
-        self.store.apply(&step.changes);
+            .extend(transition.actions.into_iter().map(Effect::Act));
+        self.store.apply(&transition.changes);
     }
 
     /// Carries out the next action.
@@ -486,7 +486,7 @@ impl SeveralWorld {
         self.clients[which].asks.take().is_some()
     }
 
-    /// Whether a manager has a step to store, and an action to carry out.
+    /// Whether a manager has a transition to store, and an action to carry out.
     pub(super) fn has_work(&self, at: usize) -> (bool, bool) {
         let leading = self.managers[at].as_ref();
         leading.map_or((false, false), |of| {

@@ -390,12 +390,12 @@ impl Owner {
 
     /// Passes an event to the lease manager, if no caller waits for an answer.
     fn handle(&mut self, event: Event) {
-        let step = self.step(event);
-        self.do_later(step, Vec::new());
+        let transition = self.transition(event);
+        self.do_later(transition, Vec::new());
     }
 
-    /// The step of an event. Alarms that are due are handled before, as a step of their own.
-    fn step(&mut self, event: Event) -> Transition {
+    /// The transition of an event. Alarms that are due are handled before, as a transition of their own.
+    fn transition(&mut self, event: Event) -> Transition {
         self.tick();
         self.manager.handle(self.clock.now(), event)
     }
@@ -403,15 +403,15 @@ impl Owner {
     fn tick(&mut self) {
         let now = self.clock.now();
         if self.manager.next_deadline().is_some_and(|due| due <= now) {
-            let step = self.manager.handle(now, Event::Tick);
-            self.do_later(step, Vec::new());
+            let transition = self.manager.handle(now, Event::Tick);
+            self.do_later(transition, Vec::new());
         }
     }
 
-    fn do_later(&mut self, step: Transition, first: Vec<Effect>) {
-        let writes = step.changes.into_iter().map(Write::Lease).collect();
+    fn do_later(&mut self, transition: Transition, first: Vec<Effect>) {
+        let writes = transition.changes.into_iter().map(Write::Lease).collect();
         let mut effects = first;
-        effects.extend(step.actions.into_iter().map(Effect::Act));
+        effects.extend(transition.actions.into_iter().map(Effect::Act));
         self.push(writes, Work { effects });
     }
 
@@ -426,15 +426,15 @@ impl Owner {
             request.lease = LeaseId(rand::random());
         }
         let lease = request.lease;
-        let mut step = self.step(Event::Request(request));
-        let outcome = take_answer(&mut step, lease);
+        let mut transition = self.transition(Event::Request(request));
+        let outcome = take_answer(&mut transition, lease);
         watcher.asked = self.asked(lease, &outcome, &watcher);
         self.book.clients.insert(lease, client);
         let effects = vec![
             Effect::Listen { lease, watcher },
             Effect::Act(Action::Tell { lease, outcome }),
         ];
-        self.do_later(step, effects);
+        self.do_later(transition, effects);
     }
 
     /// When a request was made that got this answer. `None`: its lease was granted before, to another stream.
@@ -474,8 +474,8 @@ impl Owner {
     }
 
     fn ask(&mut self, ask: &Ask, answer: oneshot::Sender<Reply<Answer>>) {
-        let mut step = self.step(ask.event());
-        let mut outcome = take_answer(&mut step, ask.lease);
+        let mut transition = self.transition(ask.event());
+        let mut outcome = take_answer(&mut transition, ask.lease);
         if outcome == Outcome::Unknown && self.revoked.was_of(&ask.lease, &ask.user) {
             outcome = Outcome::Ended(EndReason::Revoked);
         }
@@ -483,12 +483,12 @@ impl Owner {
             self.shorten(granted);
         }
         let effects = vec![Effect::Answer(ask.lease, answer, outcome)];
-        self.do_later(step, effects);
+        self.do_later(transition, effects);
     }
 
     fn order(&mut self, event: Event, done: Done) {
-        let step = self.step(event);
-        self.do_later(step, vec![Effect::Done(done, Ok(()))]);
+        let transition = self.transition(event);
+        self.do_later(transition, vec![Effect::Done(done, Ok(()))]);
     }
 
     /// Remembers the reason of a revocation, so that the user is told it, also later.
@@ -514,11 +514,11 @@ impl Owner {
 }
 
 /// Removes and returns the answer to an event about one lease: the first `Tell` for it.
-fn take_answer(step: &mut Transition, lease: LeaseId) -> Outcome {
+fn take_answer(transition: &mut Transition, lease: LeaseId) -> Outcome {
     let is_answer =
         |action: &Action| matches!(action, Action::Tell { lease: of, .. } if *of == lease);
-    match step.actions.iter().position(is_answer) {
-        Some(at) => match step.actions.remove(at) {
+    match transition.actions.iter().position(is_answer) {
+        Some(at) => match transition.actions.remove(at) {
             Action::Tell { outcome, .. } => outcome,
             _ => Outcome::Unknown,
         },

@@ -249,9 +249,9 @@ impl CommandBuffer {
                 launch.kernel().set_recorded();
                 recording.kernels.push(launch.kernel().clone());
                 let index = recording.launches.len();
-                let slot = MutableLaunch::new((self, index), count, *mutable, needs);
-                let handle = slot.handle().clone();
-                recording.launches.push(slot);
+                let launch = MutableLaunch::new((self, index), count, *mutable, needs);
+                let handle = launch.handle().clone();
+                recording.launches.push(launch);
                 Some(handle)
             }
         };
@@ -357,7 +357,7 @@ impl Executable {
         } = self;
         let made = || {
             let mut all = needs.clone();
-            launches.iter().for_each(|slot| all.add(slot.needs()));
+            launches.iter().for_each(|launch| all.add(launch.needs()));
             all.each_once();
             Current {
                 needs: Arc::new(all),

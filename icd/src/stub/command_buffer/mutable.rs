@@ -124,8 +124,8 @@ impl CommandBuffer {
             CommandBufferState::Recording(recording) => &recording.launches,
             CommandBufferState::Executable(executable) => &executable.launches,
         };
-        let slot = launches.get(command.index)?;
-        std::ptr::eq(&*slot.handle, command).then(|| slot.dispatch.clone())
+        let launch = launches.get(command.index)?;
+        std::ptr::eq(&*launch.handle, command).then(|| launch.dispatch.clone())
     }
 
     /// Changes launches of this command buffer, one after the other, for later enqueues. Does not wait.
@@ -157,9 +157,9 @@ impl CommandBuffer {
         });
         let judged = judged.collect::<ClResult<Vec<_>>>()?;
         for (index, dispatch, needs) in judged {
-            let slot = &mut executable.launches[index];
-            slot.dispatch = Arc::new(dispatch);
-            slot.needs = needs;
+            let launch = &mut executable.launches[index];
+            launch.dispatch = Arc::new(dispatch);
+            launch.needs = needs;
             executable.current = None;
         }
         if !executable.has_arguments {

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Maximum number of callbacks that may block each other at the same time. Each takes a thread.
 const MOST_THREADS: usize = 128;
 
-static LINE: CallbackQueue = CallbackQueue {
+static QUEUE: CallbackQueue = CallbackQueue {
     state: Mutex::new(CallbacksState {
         jobs: VecDeque::new(),
         turn: None,
@@ -79,7 +79,7 @@ pub fn run(job: impl FnOnce() + Send + 'static) {
     if transport::check_not_forked().is_err() || transport::is_ending() {
         return;
     }
-    let mut state = LINE.state.lock();
+    let mut state = QUEUE.state.lock();
     state.jobs.push_back(Box::new(job));
     let another = state.wants_another();
     // The first job wakes a thread that waits for jobs. A thread that watches a slow callback has its own
@@ -89,14 +89,14 @@ pub fn run(job: impl FnOnce() + Send + 'static) {
     if another {
         start(thread::spawn);
     } else if wake {
-        LINE.changed.notify_one();
+        QUEUE.changed.notify_one();
     }
 }
 
 /// Starts the first thread during a call of the application. That thread accepts signals that end the
 /// process, in case no thread of the application is left to take them.
 pub fn prepare() {
-    let mut state = LINE.state.lock();
+    let mut state = QUEUE.state.lock();
     if state.threads > 0 {
         return;
     }
@@ -107,12 +107,12 @@ pub fn prepare() {
 
 fn start(spawn: fn(&str, Stack, fn()) -> bool) {
     if !spawn("cw-callbacks", Stack::Application, serve) {
-        LINE.state.lock().threads -= 1;
+        QUEUE.state.lock().threads -= 1;
     }
 }
 
 fn serve() {
-    let mut state = LINE.state.lock();
+    let mut state = QUEUE.state.lock();
     loop {
         let until = state.turn.map(|turn| turn.since + PATIENCE);
         let now = Instant::now();
@@ -146,8 +146,8 @@ fn serve() {
 fn rest(state: &mut MutexGuard<'_, CallbacksState>, until: Option<Instant>) {
     state.resting += 1;
     match until {
-        Some(until) => drop(LINE.changed.wait_until(state, until)),
-        None => LINE.changed.wait(state),
+        Some(until) => drop(QUEUE.changed.wait_until(state, until)),
+        None => QUEUE.changed.wait(state),
     }
     state.resting -= 1;
 }

@@ -224,7 +224,8 @@ impl Image {
         // Functions on images: CL_INVALID_OPERATION when the queue's device has no images.
         require(has_images(device), CL_INVALID_OPERATION)?;
         // Functions on images: CL_INVALID_IMAGE_SIZE when the device does not support the image's
-        // size or pitch.
+        // size or pitch. clCreateImage has checked the pitch against the largest alignment of the context's
+        // devices.
         require(self.fits(device), CL_INVALID_IMAGE_SIZE)?;
         // Functions on images: CL_IMAGE_FORMAT_NOT_SUPPORTED when the device does not support the
         // image's format.

@@ -196,9 +196,7 @@ impl Command {
             _ => false,
         }
     }
-}
 
-impl Command {
     /// Returns what the program's trace says of the command.
     pub(in crate::stub) fn note(&self) -> Note {
         let bytes = match self {

@@ -77,16 +77,16 @@ pub fn bandwidth(from: &Device, to: &Device) -> ClResult<Option<Bandwidth>> {
         LinkRoute::SameServer => None,
         LinkRoute::Direct => direct(from.node(), to.node()),
         LinkRoute::ViaClient => {
-            let [from, to] = [(from, Direction::ToClient), (to, Direction::FromClient)]
-                .map(|(device, direction)| of_client(device.node(), direction));
+            let [from, to] = [(from, Leg::ToClient), (to, Leg::FromClient)]
+                .map(|(device, leg)| of_client(device.node(), leg));
             slower(from, to)
         }
     })
 }
 
-/// A direction between a node and this process.
+/// One half of the way through this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+enum Leg {
     ToClient,
     FromClient,
 }
@@ -109,7 +109,7 @@ fn direct(from: &Node, to: &Node) -> Option<Bandwidth> {
     })
 }
 
-fn of_client(node: &Node, direction: Direction) -> Option<Bandwidth> {
+fn of_client(node: &Node, leg: Leg) -> Option<Bandwidth> {
     let gauge = node.gauge();
     let own = (gauge.bandwidth() > 0).then(|| Bandwidth {
         rate: gauge.bandwidth(),
@@ -120,9 +120,9 @@ fn of_client(node: &Node, direction: Direction) -> Option<Bandwidth> {
     });
     own.or_else(|| {
         let kept = figures::kept_of(&node.link_end()?)?;
-        let rate = match direction {
-            Direction::ToClient => kept.inward,
-            Direction::FromClient => kept.outward,
+        let rate = match leg {
+            Leg::ToClient => kept.inward,
+            Leg::FromClient => kept.outward,
         };
         let age = figures::age_of(kept.when);
         (rate > 0).then_some(Bandwidth { rate, age })

@@ -24,7 +24,7 @@ use crate::transport::{self, Node, Session, SessionEvents};
 
 type Table<K, V> = DashMap<K, V, BuildHasherDefault<FxHasher>>;
 
-// The link of each node's latest session. A slot stays locked while its session opens, so that two threads
+// The link of each node's latest session. A cell stays locked while its session opens, so that two threads
 // that create the first contexts on a node share one session.
 static LINKS: Mutex<Vec<(Arc<Node>, SessionCell)>> = Mutex::new(Vec::new());
 
@@ -92,33 +92,33 @@ impl SessionLink {
         // After `fork`, a thread that exists only in the parent may have held `LINKS`, and the child would
         // wait for ever.
         transport::check_not_forked()?;
-        // Only this node's slot stays locked while its session opens, so that other nodes are not delayed.
-        let slot = {
+        // Only this node's cell stays locked while its session opens, so that other nodes are not delayed.
+        let cell = {
             let mut links = LINKS.lock();
             let known = links.iter().find(|(of, _)| Arc::ptr_eq(of, node));
             match known {
-                Some((_, slot)) => slot.clone(),
+                Some((_, cell)) => cell.clone(),
                 None => {
-                    let slot = SessionCell::default();
-                    links.push((node.clone(), slot.clone()));
-                    slot
+                    let cell = SessionCell::default();
+                    links.push((node.clone(), cell.clone()));
+                    cell
                 }
             }
         };
-        let mut slot = slot.lock();
+        let mut cell = cell.lock();
         let fresh = Arc::new(SessionLink {
             node: Arc::downgrade(node),
             ..SessionLink::default()
         });
         let session = node.session(fresh.clone())?;
         // The node may already have a live session with a link; then `fresh` is not used.
-        if let Some(link) = &*slot
+        if let Some(link) = &*cell
             && Arc::ptr_eq(link.session(), &session)
         {
             return Ok(link.clone());
         }
         let _ = fresh.session.set(session);
-        *slot = Some(fresh.clone());
+        *cell = Some(fresh.clone());
         Ok(fresh)
     }
 
@@ -126,12 +126,12 @@ impl SessionLink {
     #[must_use]
     pub fn of(node: &Arc<Node>) -> Option<Arc<SessionLink>> {
         transport::check_not_forked().ok()?;
-        let slot = {
+        let cell = {
             let links = LINKS.lock();
             let known = links.iter().find(|(of, _)| Arc::ptr_eq(of, node))?;
             known.1.clone()
         };
-        slot.try_lock()?.clone()
+        cell.try_lock()?.clone()
     }
 
     /// Returns the session of this link.

@@ -124,16 +124,16 @@ impl Connections {
         address: ManagerAddress,
         needs_tls: bool,
     ) -> Result<(), NoWay> {
-        let end = FarNode {
+        let far = FarNode {
             id: SessionId(way.id[..].try_into().map_err(|_| NoWay::Nonsense)?),
             secret: SessionSecret(way.secret[..].try_into().map_err(|_| NoWay::Nonsense)?),
             fingerprint: certificate(&way.certificate_sha256)?,
             addresses: Vec::new(),
         };
-        if needs_tls && end.fingerprint.is_none() {
+        if needs_tls && far.fingerprint.is_none() {
             return Err(NoWay::Clear);
         }
-        self.0.lock().way = Some((end, address));
+        self.0.lock().way = Some((far, address));
         Ok(())
     }
 
@@ -217,14 +217,14 @@ impl Connections {
 
     // Waits until the other node has said where, and connects.
     fn dial(&self, file: &File<'_>) -> Result<Open<'_>, NotSent> {
-        let (end, address) = loop {
+        let (far, address) = loop {
             {
                 let state = self.0.lock();
                 if state.is_over {
                     return Err(NotSent::Over);
                 }
-                if let Some((end, address)) = &state.way {
-                    break (end.clone(), address.clone());
+                if let Some((far, address)) = &state.way {
+                    break (far.clone(), address.clone());
                 }
             }
             std::thread::sleep(LOOK_EVERY);
@@ -232,14 +232,14 @@ impl Connections {
         let preamble = Preamble {
             purpose: Purpose::Contents,
             lane: file.number,
-            session: end.id,
+            session: far.id,
             link: file.session,
         };
         let deadline = Instant::now() + DIALLED_WITHIN;
         let found = (address.host.as_str(), address.port).to_socket_addrs();
         let mut last = NotDialled::Nowhere("the name has no address".to_owned());
         for at in found.map_err(NotDialled::Io)? {
-            match dial_with(&end, at, &preamble, deadline) {
+            match dial_with(&far, at, &preamble, deadline) {
                 Ok(line) => return self.keep(line),
                 Err(error) => last = error,
             }

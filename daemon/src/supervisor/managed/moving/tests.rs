@@ -71,7 +71,7 @@ impl Scene {
     /// Connects for a file of a session.
     fn connect(&self, session: u64, number: u8) -> Line {
         let way = self.underway.transfer.way();
-        let end = FarNode {
+        let far = FarNode {
             id: SessionId(way.id[..].try_into().unwrap()),
             secret: SessionSecret(way.secret[..].try_into().unwrap()),
             fingerprint: None,
@@ -80,10 +80,10 @@ impl Scene {
         let preamble = Preamble {
             purpose: Purpose::Contents,
             lane: number,
-            session: end.id,
+            session: far.id,
             link: session,
         };
-        dial_with(&end, self.at, &preamble, Instant::now() + LIMIT).unwrap()
+        dial_with(&far, self.at, &preamble, Instant::now() + LIMIT).unwrap()
     }
 
     fn fault(&self) -> Code {

@@ -42,7 +42,7 @@ use crate::worker::objects::command::{Command, native_waits, watch};
 
 const CHUNK: u64 = BULK_CHUNK as u64;
 /// Maximum number of chunks in a ring: 16 MiB per direction, device and context.
-const SLOTS: usize = 16;
+const MOST_CHUNKS: usize = 16;
 
 /// The two rings of a device in a context, and the transfers that wait for chunks.
 struct Rings {
@@ -57,8 +57,8 @@ impl Rings {
     fn new(engine: &Arc<Engine>, queue: &Queue) -> Result<Arc<Rings>, Status> {
         let (context, device) = (queue.context.native()?, queue.native()?.device());
         let mapping = MappingQueue::new(context, device)?;
-        let up = Ring::new(Arc::clone(&mapping), SLOTS);
-        let down = Ring::new(mapping, SLOTS);
+        let up = Ring::new(Arc::clone(&mapping), MOST_CHUNKS);
+        let down = Ring::new(mapping, MOST_CHUNKS);
         let rings = Arc::new(Rings {
             up,
             down,
@@ -97,9 +97,9 @@ impl Rings {
         let mut served = Vec::new();
         let mut writes = self.writes.lock();
         while let Some(first) = writes.front() {
-            while first.wants_slot() {
-                let Some(slot) = self.up.take() else { return };
-                first.grant(slot);
+            while first.wants_chunk() {
+                let Some(chunk) = self.up.take() else { return };
+                first.grant(chunk);
             }
             served.extend(writes.pop_front());
         }
@@ -137,14 +137,14 @@ impl Rings {
             let Some(read) = self.first_read() else {
                 return;
             };
-            if read.wants_slot() {
-                match self.slot_for(&read) {
-                    Ok(Some(slot)) => read.enqueue(Arc::new(slot)),
+            if read.wants_chunk() {
+                match self.chunk_for(&read) {
+                    Ok(Some(chunk)) => read.enqueue(Arc::new(chunk)),
                     Ok(None) => return,
                     Err(status) => read.give_up(status),
                 }
             }
-            let again = read.wants_slot();
+            let again = read.wants_chunk();
             read.set_lined_up(again);
             let mut reads = self.reads.lock();
             reads.pop_front();
@@ -160,7 +160,7 @@ impl Rings {
         let mut reads = self.reads.lock();
         let without = reads
             .iter()
-            .position(|read| read.wants_slot() && !read.is_under_way());
+            .position(|read| read.wants_chunk() && !read.is_under_way());
         if let Some(read) = without.and_then(|place| reads.remove(place)) {
             reads.push_front(read);
         }
@@ -168,9 +168,9 @@ impl Rings {
     }
 
     // Returns a free chunk. Allocates one if all existing chunks are in constant use, or if this read has none.
-    fn slot_for(&self, read: &StagedRead) -> Result<Option<PinnedChunk>, Status> {
-        if let Some(slot) = self.down.take() {
-            return Ok(Some(slot));
+    fn chunk_for(&self, read: &StagedRead) -> Result<Option<PinnedChunk>, Status> {
+        if let Some(chunk) = self.down.take() {
+            return Ok(Some(chunk));
         }
         if (self.down.is_busy() || !read.is_under_way()) && self.down.grow(read.context()?)? {
             return Ok(self.down.take());
@@ -241,7 +241,7 @@ fn passed(transfer: &Transfer, pieces: &Pieces, watched: bool) {
 /// reads if the chunk is `filling`, else writes.
 fn enqueue(
     transfer: &Transfer,
-    slot: Arc<PinnedChunk>,
+    chunk: Arc<PinnedChunk>,
     from: u64,
     blocks: Vec<Block>,
     filling: Option<&Arc<Filling>>,
@@ -250,7 +250,7 @@ fn enqueue(
     let waits = native_waits(&transfer.waits)?;
     let mut events = Vec::new();
     for block in blocks {
-        let host = Host::Chunk(Arc::clone(&slot));
+        let host = Host::Chunk(Arc::clone(&chunk));
         let skip = (block.packed - from) as usize;
         let event = match filling {
             Some(_) => queue.read(memory, &block.region, host, skip, &waits)?,
@@ -264,7 +264,7 @@ fn enqueue(
         }));
         events.push(event);
     }
-    drop(slot);
+    drop(chunk);
     let _ = queue.flush();
     Ok(events)
 }
@@ -294,10 +294,10 @@ impl Listener for Piece {
     }
 }
 
-fn slot_window(slot: &PinnedChunk, length: u64) -> Window {
+fn chunk_window(chunk: &PinnedChunk, length: u64) -> Window {
     // This cannot fail: a chunk's length does not overflow.
-    let region = Region::linear(0, length.min(slot.length() as u64));
+    let region = Region::linear(0, length.min(chunk.length() as u64));
     let region = region.unwrap_or_else(|_| unreachable!("a chunk's region does not overflow"));
-    // SAFETY: the slot owns the chunk, and every holder of the window holds the slot.
-    unsafe { Window::new(slot.pointer(), region) }
+    // SAFETY: a `PinnedChunk` owns its memory, and every holder of the window holds the chunk.
+    unsafe { Window::new(chunk.pointer(), region) }
 }

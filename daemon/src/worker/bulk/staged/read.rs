@@ -13,7 +13,7 @@ use causeway_proto::bulk::Header;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::{CHUNK, Pieces, Rings, enqueue, passed, slot_window};
+use super::{CHUNK, Pieces, Rings, chunk_window, enqueue, passed};
 use crate::runtime::context::Context;
 use crate::runtime::pinned::PinnedChunk;
 use crate::worker::bulk::blocks::blocks;
@@ -81,7 +81,7 @@ impl StagedRead {
         super::context(&self.transfer)
     }
 
-    pub(super) fn wants_slot(&self) -> bool {
+    pub(super) fn wants_chunk(&self) -> bool {
         let state = self.state.lock();
         !state.closed && !state.stopped && state.enqueued < state.credit
     }
@@ -96,13 +96,13 @@ impl StagedRead {
         std::mem::replace(&mut self.state.lock().lined_up, lined_up)
     }
 
-    pub(super) fn enqueue(self: &Arc<Self>, slot: Arc<PinnedChunk>) {
-        if let Err(status) = self.enqueue_chunk(slot) {
+    pub(super) fn enqueue(self: &Arc<Self>, chunk: Arc<PinnedChunk>) {
+        if let Err(status) = self.enqueue_chunk(chunk) {
             self.give_up(status);
         }
     }
 
-    fn enqueue_chunk(self: &Arc<Self>, slot: Arc<PinnedChunk>) -> Result<(), Status> {
+    fn enqueue_chunk(self: &Arc<Self>, chunk: Arc<PinnedChunk>) -> Result<(), Status> {
         let transfer = &self.transfer;
         let (from, to) = {
             let state = self.state.lock();
@@ -114,12 +114,12 @@ impl StagedRead {
         let found = blocks(&transfer.region, from, to);
         let filling = Arc::new(Filling {
             read: Arc::clone(self),
-            slot: Mutex::new(Some(Arc::clone(&slot))),
+            chunk: Mutex::new(Some(Arc::clone(&chunk))),
             left: AtomicUsize::new(found.len()),
             offset: from,
             length: (to - from) as u32,
         });
-        let mut events = enqueue(transfer, slot, from, found, Some(&filling))?;
+        let mut events = enqueue(transfer, chunk, from, found, Some(&filling))?;
         let mut state = self.state.lock();
         state.pieces.add(&mut events);
         state.enqueued = to;
@@ -196,7 +196,7 @@ impl TransferInProgress for StagedRead {
 /// A chunk that native reads are filling.
 pub(super) struct Filling {
     read: Arc<StagedRead>,
-    slot: Mutex<Option<Arc<PinnedChunk>>>,
+    chunk: Mutex<Option<Arc<PinnedChunk>>>,
     left: AtomicUsize,
     offset: u64,
     length: u32,
@@ -207,23 +207,23 @@ impl Filling {
         let last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
         if status.is_error() {
             self.read.state.lock().closed = true;
-            let slot = self.slot.lock().take();
-            drop(slot);
+            let chunk = self.chunk.lock().take();
+            drop(chunk);
             self.read.transfer.fail_later(status, String::new());
             return;
         }
-        let slot = self.slot.lock().take_if(|_| last);
+        let chunk = self.chunk.lock().take_if(|_| last);
         let stopped = self.read.state.lock().stopped;
-        if let Some(slot) = slot
+        if let Some(chunk) = chunk
             && !stopped
         {
-            let chunk = Box::new(StagedChunk {
+            let filled = Box::new(StagedChunk {
                 read: Arc::clone(&self.read),
-                slot,
+                chunk,
                 offset: self.offset,
                 length: self.length,
             });
-            self.read.transfer.put(|queue| queue.chunk(chunk));
+            self.read.transfer.put(|queue| queue.chunk(filled));
         }
     }
 }
@@ -231,7 +231,7 @@ impl Filling {
 /// A filled chunk on its way to a lane.
 struct StagedChunk {
     read: Arc<StagedRead>,
-    slot: Arc<PinnedChunk>,
+    chunk: Arc<PinnedChunk>,
     offset: u64,
     length: u32,
 }
@@ -252,20 +252,20 @@ impl Chunk for StagedChunk {
         skip: u64,
         scratch: &mut Vec<u8>,
     ) -> io::Result<()> {
-        let window = slot_window(&self.slot, self.length.into());
+        let window = chunk_window(&self.chunk, self.length.into());
         window.send(stream, before, skip, u64::from(self.length) - skip, scratch)
     }
 
     fn sent(&mut self) {
-        // This comes before the slot is freed: the callback for the freed slot must see that this read no longer
+        // This comes before the chunk is freed: the callback for the freed chunk must see that this read no longer
         // uses it.
         self.read.count_sent(self.length.into());
     }
 
     fn copied(&self, _: bool) -> Option<Message> {
-        // There are few slots. Small chunks would hold all of them until the other end has received a MiB.
+        // The ring has few chunks. Small pieces would hold all of them until the other end has received a MiB.
         (self.offset == 0 && u64::from(self.length) < CHUNK).then(|| {
-            let window = slot_window(&self.slot, self.length.into());
+            let window = chunk_window(&self.chunk, self.length.into());
             let copy = |to: &mut [u8]| window.copy_out(0, to);
             let blocks = &self.read.transfer.engine.blocks;
             Message::copy(blocks, self.header(), copy)

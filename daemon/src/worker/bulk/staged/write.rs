@@ -10,7 +10,7 @@ use causeway_lane::Stream;
 use causeway_proto::status::Status;
 use parking_lot::Mutex;
 
-use super::{CHUNK, Pieces, Rings, chunks, enqueue, passed, slot_window};
+use super::{CHUNK, Pieces, Rings, chunk_window, chunks, enqueue, passed};
 use crate::runtime::context::Context;
 use crate::runtime::pinned::PinnedChunk;
 use crate::worker::bulk::blocks::blocks;
@@ -78,16 +78,16 @@ impl StagedWrite {
         super::context(&self.transfer)
     }
 
-    pub(super) fn wants_slot(&self) -> bool {
+    pub(super) fn wants_chunk(&self) -> bool {
         let state = self.state.lock();
         !state.over && state.granted < chunks(self.total)
     }
 
-    pub(super) fn grant(&self, slot: PinnedChunk) {
+    pub(super) fn grant(&self, chunk: PinnedChunk) {
         let mut state = self.state.lock();
-        let chunk = state.granted;
+        let number = state.granted;
         state.granted += 1;
-        state.filling.insert(chunk, (Arc::new(slot), 0));
+        state.filling.insert(number, (Arc::new(chunk), 0));
         let to = state.granted * CHUNK;
         state.received_ranges.grant(to);
         let credit = state.received_ranges.credit();
@@ -97,11 +97,11 @@ impl StagedWrite {
 
     /// Enqueues the native writes of a full chunk. After the last chunk, releases the
     /// commands that follow in the queue.
-    fn enqueue(&self, chunk: u64, slot: Arc<PinnedChunk>) -> Result<(), Status> {
+    fn enqueue(&self, number: u64, chunk: Arc<PinnedChunk>) -> Result<(), Status> {
         let transfer = &self.transfer;
-        let (from, to) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.total));
+        let (from, to) = (number * CHUNK, ((number + 1) * CHUNK).min(self.total));
         let blocks = blocks(&transfer.region, from, to);
-        let mut events = enqueue(transfer, slot, from, blocks, None)?;
+        let mut events = enqueue(transfer, chunk, from, blocks, None)?;
         let mut state = self.state.lock();
         state.pieces.add(&mut events);
         if state.pieces.enqueued == chunks(self.total) && !state.over {
@@ -153,23 +153,23 @@ impl Incoming for StagedWrite {
         }
         let (mut at, end) = (offset, offset + u64::from(length));
         while at < end {
-            let chunk = at / CHUNK;
-            let part = ((chunk + 1) * CHUNK).min(end) - at;
-            let slot = self
+            let number = at / CHUNK;
+            let part = ((number + 1) * CHUNK).min(end) - at;
+            let chunk = self
                 // The lock is not held while bytes arrive, so that other lanes can receive at the same time.
                 .state
                 .lock()
                 .filling
-                .get(&chunk)
-                .map(|(slot, _)| Arc::clone(slot));
-            let Some(slot) = slot else {
+                .get(&number)
+                .map(|(chunk, _)| Arc::clone(chunk));
+            let Some(chunk) = chunk else {
                 // The write was given up meanwhile.
                 discard(stream, (end - at) as u32, scratch)?;
                 return Ok(());
             };
-            slot_window(&slot, CHUNK).receive(stream, at % CHUNK, part, scratch)?;
-            drop(slot);
-            self.arrived(chunk, part);
+            chunk_window(&chunk, CHUNK).receive(stream, at % CHUNK, part, scratch)?;
+            drop(chunk);
+            self.arrived(number, part);
             at += part;
         }
         Ok(())
@@ -194,15 +194,15 @@ impl TransferInProgress for StagedWrite {
 }
 
 impl StagedWrite {
-    fn arrived(&self, chunk: u64, part: u64) {
+    fn arrived(&self, number: u64, part: u64) {
         let full = {
             let mut state = self.state.lock();
-            let whole = CHUNK.min(self.total - chunk * CHUNK);
-            match state.filling.get_mut(&chunk) {
+            let whole = CHUNK.min(self.total - number * CHUNK);
+            match state.filling.get_mut(&number) {
                 Some((_, arrived)) => {
                     *arrived += part;
                     if *arrived == whole {
-                        state.filling.remove(&chunk)
+                        state.filling.remove(&number)
                     } else {
                         None
                     }
@@ -210,8 +210,8 @@ impl StagedWrite {
                 None => None,
             }
         };
-        if let Some((slot, _)) = full
-            && let Err(status) = self.enqueue(chunk, slot)
+        if let Some((chunk, _)) = full
+            && let Err(status) = self.enqueue(number, chunk)
         {
             self.give_up(status, String::new());
         }

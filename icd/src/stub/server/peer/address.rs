@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use causeway_links::put_slow_last;
 use causeway_proto::limits::MAX_LINK_ADDRESSES;
 
-use super::path::LinkEnd;
+use super::path::EndIndex;
 use crate::transport::Location;
 
 /// Maximum length of an address, in bytes; a worker rejects longer ones.
@@ -22,7 +22,7 @@ const LONGEST: usize = 512;
 
 /// Returns which of two nodes should dial first, by the addresses they were reached at: 0 for the first, 1
 /// for the second. A node that was reached by loopback may listen on nothing else, but can reach others.
-pub(super) fn dialler(one: SocketAddr, other: SocketAddr) -> LinkEnd {
+pub(super) fn dialler(one: SocketAddr, other: SocketAddr) -> EndIndex {
     usize::from(is_loopback(other.ip()) && !is_loopback(one.ip()))
 }
 

@@ -36,7 +36,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::learnt::LearntRate;
 use self::learnt::{LEAST_BYTES, Learnt};
-use self::path::{LinkEnd, Path, PathAction};
+use self::path::{EndIndex, Path, PathAction};
 use crate::coherence::Route;
 use crate::error::ClResult;
 use crate::stub::{Event, SessionLink, next_id};
@@ -80,7 +80,7 @@ struct Link {
 /// A transfer that has begun and not ended.
 #[derive(Clone, Copy)]
 struct Open {
-    sender: LinkEnd,
+    sender: EndIndex,
     bytes: u64,
 }
 
@@ -398,12 +398,12 @@ impl Peers {
 }
 
 impl Link {
-    fn end_of(&self, session: &SessionLink) -> Option<LinkEnd> {
+    fn end_of(&self, session: &SessionLink) -> Option<EndIndex> {
         let is = |end: &Arc<SessionLink>| std::ptr::eq(&**end, session);
         self.ends.iter().position(is)
     }
 
-    fn location(&self, end: LinkEnd) -> &Location {
+    fn location(&self, end: EndIndex) -> &Location {
         self.ends[end].session().location()
     }
 
@@ -411,12 +411,12 @@ impl Link {
         nodes(self.location(0), self.location(1))
     }
 
-    fn post(&self, end: LinkEnd, kind: Kind) -> ClResult {
+    fn post(&self, end: EndIndex, kind: Kind) -> ClResult {
         let command = command::Command { kind: Some(kind) };
         Ok(self.ends[end].session().post(&command)?)
     }
 
-    fn add(&self, end: LinkEnd, secret: &[u8; 32], dial: bool) -> ClResult {
+    fn add(&self, end: EndIndex, secret: &[u8; 32], dial: bool) -> ClResult {
         let far = 1 - end;
         self.post(
             end,
@@ -449,7 +449,7 @@ impl Link {
         }
     }
 
-    fn drop_at(&self, end: LinkEnd) {
+    fn drop_at(&self, end: EndIndex) {
         let drop = DropLink { link: self.id.0 };
         // An error means a lost session, as in `handle_state`.
         let _ = self.post(end, Kind::DropLink(drop));

@@ -18,8 +18,8 @@
 /// A path that has broken more often than this is given up as unreliable.
 const MOST_BREAKS: u32 = 5;
 
-/// One of the two ends of a link: 0 or 1.
-pub(super) type LinkEnd = usize;
+/// The index of one of a link's two ends: 0 or 1.
+pub(super) type EndIndex = usize;
 
 /// The state of one link's direct path; see the module.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Path {
 enum PathState {
     /// One end dials. `second`: the other end has failed already.
     Making {
-        dialler: LinkEnd,
+        dialler: EndIndex,
         second: bool,
     },
     Up,
@@ -50,14 +50,14 @@ pub(super) enum PathAction {
     /// Nothing to do.
     None,
     /// This end must dial.
-    Dial(LinkEnd),
+    Dial(EndIndex),
     /// Both ends must go through the client.
     GiveUp,
 }
 
 impl Path {
     /// Makes a path that `dialler` has been asked to dial.
-    pub(super) fn new(dialler: LinkEnd) -> Path {
+    pub(super) fn new(dialler: EndIndex) -> Path {
         Path::in_state(PathState::Making {
             dialler,
             second: false,
@@ -93,12 +93,12 @@ impl Path {
     }
 
     /// Applies an end's report that it makes broken connections again.
-    pub(super) fn handle_mending(&mut self, end: LinkEnd) {
+    pub(super) fn handle_mending(&mut self, end: EndIndex) {
         self.mending[end] = self.told_up[end];
     }
 
     /// Applies an end's report that the link is up.
-    pub(super) fn handle_up(&mut self, end: LinkEnd) {
+    pub(super) fn handle_up(&mut self, end: EndIndex) {
         self.told_up[end] = true;
         self.mending[end] = false;
         if self.state != PathState::ViaClient {
@@ -107,7 +107,7 @@ impl Path {
     }
 
     /// Applies an end's report that the link is down, or that a dial failed.
-    pub(super) fn handle_down(&mut self, end: LinkEnd) -> PathAction {
+    pub(super) fn handle_down(&mut self, end: EndIndex) -> PathAction {
         let was_up = std::mem::take(&mut self.told_up[end]);
         self.mending[end] = false;
         match self.state {
@@ -125,7 +125,7 @@ impl Path {
         }
     }
 
-    fn handle_break(&mut self, end: LinkEnd) -> PathAction {
+    fn handle_break(&mut self, end: EndIndex) -> PathAction {
         self.breaks += 1;
         if self.breaks > MOST_BREAKS {
             return self.give_up();
@@ -133,7 +133,7 @@ impl Path {
         self.dial(end, false)
     }
 
-    fn dial(&mut self, dialler: LinkEnd, second: bool) -> PathAction {
+    fn dial(&mut self, dialler: EndIndex, second: bool) -> PathAction {
         self.state = PathState::Making { dialler, second };
         PathAction::Dial(dialler)
     }
@@ -264,7 +264,7 @@ mod tests {
 
     impl World {
         // Each of these returns whether there was anything to do.
-        fn hear(&mut self, end: LinkEnd) -> bool {
+        fn hear(&mut self, end: EndIndex) -> bool {
             let Some(up) = self.workers[end].told.pop_front() else {
                 return false;
             };
@@ -288,7 +288,7 @@ mod tests {
         }
 
         // A dial cannot succeed while the other end takes the link for up.
-        fn finish_dial(&mut self, end: LinkEnd, works: bool) -> bool {
+        fn finish_dial(&mut self, end: EndIndex, works: bool) -> bool {
             if !std::mem::take(&mut self.workers[end].dialling) {
                 return false;
             }
@@ -300,7 +300,7 @@ mod tests {
             true
         }
 
-        fn see_break(&mut self, end: LinkEnd) -> bool {
+        fn see_break(&mut self, end: EndIndex) -> bool {
             let up = self.workers[end].up;
             if up {
                 self.workers[end].turn(false);
