@@ -154,8 +154,8 @@ pub struct EventSpec {
     pub hold: Hold,
     /// Runs when the command is done, before the end becomes visible.
     pub finisher: Option<Finisher>,
-    /// Whether the application can observe the end: it asked for the event, or the command writes host
-    /// memory.
+    /// Whether the application can observe the end: it asked for the event, or the command writes host memory, or reads it
+    /// after the enqueue.
     pub visible: bool,
     /// What the program's trace says of the command; `None` without a trace.
     pub note: Option<Box<Note>>,

@@ -67,6 +67,27 @@ fn a_map_shows_the_buffer_and_an_unmap_sends_what_was_written() {
 }
 
 #[test]
+fn a_map_for_reading_keeps_what_was_written_to_a_map_around_it() {
+    let cl = Fixture::new();
+    for size in SIZES {
+        for flags in [CL_MAP_WRITE, CL_MAP_WRITE_INVALIDATE_REGION] {
+            let buffer = cl.buffer_of(&pattern(1, size));
+            let written = map(&cl, buffer, flags, 0, size);
+            written.fill(7);
+            let seen = map(&cl, buffer, CL_MAP_READ, 8, size / 2);
+            assert!(seen.iter().all(|byte| *byte == 7), "{size}");
+            unmap(&cl, buffer, seen.as_mut_ptr());
+            unmap(&cl, buffer, written.as_mut_ptr());
+            assert!(
+                cl.read(buffer, 0, size).iter().all(|byte| *byte == 7),
+                "{size}"
+            );
+            ok!(clReleaseMemObject(buffer));
+        }
+    }
+}
+
+#[test]
 fn a_map_for_reading_sends_nothing_back() {
     let cl = Fixture::new();
     for size in SIZES {
@@ -210,8 +231,9 @@ fn a_map_of_the_applications_constant_writes_nothing_there() {
     }
 }
 
-// Writes to a buffer over the application's memory, releases the buffer, and reuses that memory at once.
-fn lend_and_take_back(cl: &Fixture, size: usize) {
+// Writes to a buffer over the application's memory, releases the buffer, and reuses that memory at once. `part`: through a
+// part of the buffer, which is released before its part.
+fn lend_and_take_back(cl: &Fixture, size: usize, part: bool) {
     let length = size.max(64 << 10);
     // SAFETY: fresh pages of this test's own.
     let own = unsafe {
@@ -220,7 +242,14 @@ fn lend_and_take_back(cl: &Fixture, size: usize) {
         libc::mmap(null_mut(), length, access, flags, -1, 0)
     };
     assert_ne!(own, libc::MAP_FAILED);
-    let buffer = make!(clCreateBuffer(cl.context, CL_MEM_USE_HOST_PTR, size, own)).unwrap();
+    let mut buffer = make!(clCreateBuffer(cl.context, CL_MEM_USE_HOST_PTR, size, own)).unwrap();
+    if part {
+        let whole = cl_buffer_region { origin: 0, size };
+        let (kind, region) = (CL_BUFFER_CREATE_TYPE_REGION, (&raw const whole).cast());
+        let of_it = make!(clCreateSubBuffer(buffer, 0, kind, region)).unwrap();
+        ok!(clReleaseMemObject(buffer));
+        buffer = of_it;
+    }
     let seen = map(cl, buffer, CL_MAP_WRITE_INVALIDATE_REGION, 0, size);
     seen.fill(3);
     unmap(cl, buffer, seen.as_mut_ptr());
@@ -234,7 +263,8 @@ fn memory_is_the_applications_again_with_the_last_reference() {
     let cl = Fixture::new();
     for size in [64, 48 << 10, 3 << 20] {
         for _ in 0..20 {
-            lend_and_take_back(&cl, size);
+            lend_and_take_back(&cl, size, false);
+            lend_and_take_back(&cl, size, true);
         }
     }
     cl.finish();

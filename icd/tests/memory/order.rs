@@ -56,6 +56,41 @@ fn a_write_from_memory_that_a_read_will_write_takes_what_was_read() {
     ok!(clReleaseCommandQueue(other_queue));
 }
 
+// A small blocking write may return early. It did so once while lanes still read the memory of a larger write before it.
+#[test]
+fn after_a_blocking_write_the_memory_of_the_writes_before_it_may_change() {
+    let cl = Fixture::new();
+    for size in [64, 40 << 10, 3 << 20] {
+        let to = cl.buffer(0, size);
+        let small = cl.buffer(0, 4);
+        for round in 0..10 {
+            let mut host = pattern(round, size);
+            let one = [1_u8; 4];
+            let write = |buffer, bytes: &[u8], blocking| {
+                let (size, at, queue) = (bytes.len(), bytes.as_ptr().cast(), cl.queue);
+                let none = null_mut();
+                ok!(clEnqueueWriteBuffer(
+                    queue,
+                    buffer,
+                    blocking,
+                    0,
+                    size,
+                    at,
+                    0,
+                    null(),
+                    none
+                ));
+            };
+            write(to, &host, CL_FALSE);
+            write(small, &one, CL_TRUE);
+            host.fill(0xee);
+            assert!(cl.read(to, 0, size) == pattern(round, size), "{size}");
+        }
+        ok!(clReleaseMemObject(to));
+        ok!(clReleaseMemObject(small));
+    }
+}
+
 #[test]
 fn a_chain_of_reads_and_writes_through_one_place_is_followed() {
     let cl = Fixture::new();

@@ -505,6 +505,83 @@ fn a_migration_to_the_host_brings_the_bytes_without_a_map() {
     }
 }
 
+fn svm_fill(cl: &Fixture, at: *mut u8, value: u8, size: usize) {
+    let value = (&raw const value).cast();
+    ok!(clEnqueueSVMMemFill(
+        cl.queue,
+        at.cast(),
+        value,
+        1,
+        size,
+        0,
+        null(),
+        null_mut()
+    ));
+}
+
+fn migrate(cl: &Fixture, at: *mut u8) {
+    let pointer: *const std::ffi::c_void = at.cast_const().cast();
+    let flags = CL_MIGRATE_MEM_OBJECT_HOST;
+    ok!(clEnqueueSVMMigrateMem(
+        cl.queue,
+        1,
+        (&raw const pointer).cast_mut(),
+        null(),
+        flags,
+        0,
+        null(),
+        null_mut()
+    ));
+}
+
+#[test]
+fn a_map_behind_a_migration_shows_what_came_between() {
+    let cl = Fixture::new();
+    for size in SIZES {
+        let at = allocate(&cl, size);
+        for round in 0..20 {
+            svm_fill(&cl, at, 2 * round + 1, size);
+            migrate(&cl, at);
+            svm_fill(&cl, at, 2 * round + 2, size);
+            let seen = map(&cl, CL_MAP_READ, at, size);
+            assert!(seen.iter().all(|byte| *byte == 2 * round + 2), "{size}");
+            unmap(&cl, at);
+        }
+        free(&cl, at);
+    }
+}
+
+#[test]
+fn a_second_migration_brings_its_bytes_whatever_was_mapped_before_it() {
+    let cl = Fixture::new();
+    for size in SIZES {
+        let at = allocate(&cl, size);
+        for round in 0..20 {
+            svm_fill(&cl, at, 2 * round + 1, size);
+            migrate(&cl, at);
+            ok!(clEnqueueSVMMap(
+                cl.queue,
+                CL_FALSE,
+                CL_MAP_WRITE,
+                at.cast(),
+                size,
+                0,
+                null(),
+                null_mut()
+            ));
+            unmap(&cl, at);
+            svm_fill(&cl, at, 2 * round + 2, size);
+            migrate(&cl, at);
+            cl.finish();
+            assert!(
+                here(at, size).iter().all(|byte| *byte == 2 * round + 2),
+                "{size}"
+            );
+        }
+        free(&cl, at);
+    }
+}
+
 #[test]
 fn a_migration_to_the_host_leaves_alone_what_the_program_writes() {
     let cl = Fixture::new();

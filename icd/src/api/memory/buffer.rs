@@ -1,7 +1,5 @@
 //! Creation, reference counts and destructor callbacks of buffers and sub-buffers.
 
-use std::sync::Arc;
-
 use causeway_proto::region::Region;
 use cl_headers::types::*;
 
@@ -221,10 +219,13 @@ pub(crate) fn clReleaseMemObject(memobj: cl_mem) -> ClResult {
     let was_last = handle::release_one::<Buffer>(memobj)?;
     // Programs free the host memory after the last release, although only the destructor callback says
     // that it is no longer used. So this call waits for unmaps that still read it. A sub-buffer's host
-    // memory belongs to its parent.
-    let is_whole = Arc::ptr_eq(memory.root(), &memory);
-    if was_last && is_whole && memory.host_address().is_some() {
-        memory.leave_host_memory();
+    // memory belongs to its parent, which may have been released before.
+    let root = memory.root();
+    if was_last && root.host_address().is_some() {
+        let left = handle::reference_count::<Buffer>(handle::raw_of(root));
+        if left.is_ok_and(|count| count == 0) {
+            memory.leave_host_memory();
+        }
     }
     Ok(())
 }

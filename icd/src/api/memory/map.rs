@@ -84,7 +84,7 @@ fn enqueue_map(
     // The first map of the object runs the test, whatever the map is for. During a later one, the
     // application may be writing the byte that the test reads and puts back.
     let takes_bytes = buffer.takes_bytes(is_writable);
-    let fetches = purpose.fetches() && takes_bytes;
+    let fetches = purpose.fetches() && takes_bytes && !map.is_written;
     if !fetches && !wants_event && queue.may_leave_out(&wait) && queue.is_idle() {
         return Ok(None);
     }

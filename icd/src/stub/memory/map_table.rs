@@ -100,10 +100,9 @@ impl<T> MapTable<T> {
         })
     }
 
-    /// Returns the regions that the application may write.
-    pub(in crate::stub) fn for_writing(&self) -> impl Iterator<Item = Region> + '_ {
-        let writing = self.live.iter().filter(|mapping| mapping.for_writing);
-        writing.map(|mapping| mapping.region)
+    /// Returns the maps through which the application may write.
+    pub(in crate::stub) fn for_writing(&self) -> impl Iterator<Item = &Mapping<T>> {
+        self.live.iter().filter(|mapping| mapping.for_writing)
     }
 
     /// Returns `CL_MEM_MAP_COUNT` of an object.

@@ -39,9 +39,8 @@ struct MappedState {
     is_copy: bool,
     // Regions that unmaps may still read, each with an id.
     uploads: Vec<(u64, Region)>,
-    // Number of running fills, and the regions mapped for writing since the first of them was enqueued.
-    fills: usize,
-    mapped_since: Vec<Region>,
+    // The running fills, each with an id and the regions that it leaves out.
+    fills: Vec<(u64, Vec<Region>)>,
     // Whether the application's memory can be written; `None` until this was checked.
     is_writable: Option<bool>,
     // Unmaps that may still read the application's memory.
@@ -56,6 +55,9 @@ pub struct NewMap {
     pub region: Region,
     /// The host memory of the map.
     pub host: HostRegion,
+    /// Whether the application may have written these bytes through a map that it still has. A fetch would destroy them. In
+    /// contexts of several sites, the directory knows that.
+    pub is_written: bool,
     /// Keeps the memory alive while the map's transfer runs.
     pub place: MapReference,
 }
@@ -110,6 +112,15 @@ impl Drop for MapReference {
 }
 
 impl MappedState {
+    // Whether the application has a complete map through which it may have written all of this region.
+    fn is_written(&self, region: &Region) -> bool {
+        let mut maps = self.maps.for_writing();
+        maps.any(|mapping| {
+            let is_complete = mapping.value.as_ref().is_none_or(|event| event.is_done());
+            is_complete && covers(&mapping.region, region)
+        })
+    }
+
     // Returns the shadow's pages to the system when nothing needs them any more.
     fn rest(&mut self) {
         if !self.is_copy
@@ -170,6 +181,7 @@ impl Buffer {
         let base = self.base_made(&mut state);
         // clEnqueueMapBuffer, clEnqueueMapImage: CL_MAP_FAILURE when the region cannot be mapped.
         let base = base.ok_or(Status(CL_MAP_FAILURE))?;
+        let is_written = !self.context().is_distributed() && state.is_written(&region);
         let host = shadow::view(base, region, root.host_rows());
         let mapping = Mapping {
             key: next_id(),
@@ -183,14 +195,16 @@ impl Buffer {
         // clEnqueueMapBuffer, clEnqueueMapImage: CL_INVALID_OPERATION when two regions that are mapped for
         // writing would overlap.
         require(state.maps.insert(mapping), CL_INVALID_OPERATION)?;
-        // A running fill must not overwrite what the application writes through this map.
-        if for_writing && state.fills > 0 {
-            state.mapped_since.push(region);
+        // A running fill must not overwrite what the application writes through this map, nor what the map fetches, which
+        // is newer.
+        for (_, left_out) in &mut state.fills {
+            left_out.push(region);
         }
         Ok(NewMap {
             key,
             region,
             host,
+            is_written,
             place: MapReference::hold(root, &mut state, None),
         })
     }
@@ -314,15 +328,15 @@ impl Buffer {
     /// Begins a fill: bytes are about to arrive without a map, for a whole object that always has its
     /// shadow.
     pub(in crate::stub) fn fill(self: &Arc<Self>, region: Region) -> Fill {
-        let root = self.root().clone();
+        let (root, id) = (self.root().clone(), next_id());
         {
             let mut state = root.mapped.0.lock();
-            state.fills += 1;
             state.is_copy = true;
-            let mapped: Vec<Region> = state.maps.for_writing().collect();
-            state.mapped_since.extend(mapped);
+            let mapped = state.maps.for_writing().map(|mapping| mapping.region);
+            let left_out = mapped.collect();
+            state.fills.push((id, left_out));
         }
-        Fill { root, region }
+        Fill { root, id, region }
     }
 
     /// Returns `CL_MEM_MAP_COUNT`.
@@ -336,20 +350,23 @@ impl Buffer {
 #[derive(Debug)]
 pub(in crate::stub) struct Fill {
     root: Arc<Buffer>,
+    id: u64,
     region: Region,
 }
 
 impl Fill {
-    /// Copies the bytes into place; `bytes` returns a part of them, by offset and length. Leaves out
-    /// regions that are mapped for writing, were so during the fill, or are still being read by an unmap.
+    /// Copies the bytes into place; `bytes` returns a part of them, by offset and length. Leaves out regions that were mapped
+    /// for writing when the fill was enqueued, that were mapped since, or that an unmap still reads.
     pub(in crate::stub) fn land(&self, bytes: impl Fn(u64, u64) -> Option<Vec<u8>>) {
         // The lock stays held, so that nobody maps during the copy.
         let state = self.root.mapped.0.lock();
         let Some(base) = self.root.base(&state) else {
             return;
         };
-        let kept = state.maps.for_writing();
-        let kept = kept.chain(state.mapped_since.iter().copied());
+        let own = state.fills.iter().find(|(id, _)| *id == self.id);
+        let kept = own
+            .into_iter()
+            .flat_map(|(_, left_out)| left_out.iter().copied());
         let kept = kept.chain(state.uploads.iter().map(|(_, region)| *region));
         let begin = self.region.offset();
         for (from, to) in without(begin..self.region.end(), kept) {
@@ -374,11 +391,13 @@ impl Fill {
 impl Drop for Fill {
     fn drop(&mut self) {
         let mut state = self.root.mapped.0.lock();
-        state.fills -= 1;
-        if state.fills == 0 {
-            state.mapped_since = Vec::new();
-        }
+        state.fills.retain(|(id, _)| *id != self.id);
     }
+}
+
+fn covers(whole: &Region, part: &Region) -> bool {
+    whole == part
+        || whole.is_linear() && whole.offset() <= part.offset() && part.end() <= whole.end()
 }
 
 // The parts of a range outside of these regions, in order.

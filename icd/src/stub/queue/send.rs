@@ -187,6 +187,8 @@ impl Queue {
             let grant = free.then(|| session.eager_grant(region.packed_length()));
             let grant = grant.flatten();
             let write = Encoded::bulk_write(id, &region, grant.is_some());
+            // The application may change this memory once a later blocking call has returned.
+            spec.visible = true;
             (write, Some((host, grant)))
         };
         let outgoing = Outgoing {
