@@ -42,6 +42,7 @@ pub mod given;
 mod granted;
 mod heartbeat;
 mod held;
+pub mod inline_reads;
 pub mod kept;
 mod leader;
 pub mod links;

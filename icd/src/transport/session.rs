@@ -28,6 +28,7 @@ use super::encode::EncodeCommand;
 use super::gauge::Gauge;
 use super::granted::Granted;
 use super::heartbeat::{self, Rhythm};
+use super::inline_reads::InlineReads;
 use super::node::Node;
 use super::patience::Patience;
 use super::rails::Destination;
@@ -75,6 +76,7 @@ pub struct Session {
     location: Location,
     clock: Arc<NodeClock>,
     gauge: Arc<Gauge>,
+    inline_reads: Arc<InlineReads>,
 }
 
 /// Everything that is needed to open a session.
@@ -153,6 +155,7 @@ impl Session {
             location,
             clock: Arc::default(),
             gauge,
+            inline_reads: Arc::default(),
         };
         heartbeat::start(&session.core, secret, rhythm, redialer).map_err(no_thread)?;
         flusher::start(&session.core).map_err(no_thread)?;
@@ -161,6 +164,12 @@ impl Session {
             trace::name_node(&address, &session.location.name);
         }
         Ok(session)
+    }
+
+    /// The bytes of small reads on their way.
+    #[must_use]
+    pub fn inline_reads(&self) -> &Arc<InlineReads> {
+        &self.inline_reads
     }
 
     /// The session's id, by which other workers of the same client reach its worker.

@@ -247,6 +247,82 @@ fn migration_moves_bytes_early_and_never_wrongly() {
 }
 
 #[test]
+fn a_migration_to_the_host_leaves_alone_what_the_program_writes() {
+    let cl = several();
+    let buffer = cl.buffer(0, SIZE);
+    let filled = cl.fill(ALPHA, buffer, 5, (0, SIZE), &[]);
+    assert_eq!(finish(filled), CL_SUCCESS);
+    let half = SIZE / 2;
+    let map = cl.map(ALPHA, buffer, CL_MAP_WRITE_INVALIDATE_REGION, (0, half));
+    map.fill(9);
+    migrate(&cl, BETA, buffer, CL_MIGRATE_MEM_OBJECT_HOST);
+    assert_eq!(finish(cl.unmap(ALPHA, buffer, map, &[])), CL_SUCCESS);
+    let seen = cl.read(GAMMA, buffer, 0, SIZE);
+    assert!(seen[..half].iter().all(|byte| *byte == 9));
+    assert_eq!(numbers(&seen[half..]), vec![5; half / 4]);
+    release_memory(&[buffer]);
+}
+
+// The specification allows to read an object into its own host memory. The read waited for itself once.
+#[test]
+fn an_object_is_read_into_its_own_host_memory() {
+    let cl = several();
+    for size in [64, 40 << 10, 3 << 20] {
+        let mut host = pattern(1, size);
+        let at = host.as_mut_ptr();
+        let flags = CL_MEM_USE_HOST_PTR;
+        let buffer = make!(clCreateBuffer(cl.context, flags, size, at.cast())).expect("a buffer");
+        let queue = cl.queues[DELTA];
+        let none = (null(), null_mut());
+        ok!(clEnqueueReadBuffer(
+            queue,
+            buffer,
+            CL_TRUE,
+            0,
+            size,
+            at.cast(),
+            0,
+            none.0,
+            none.1
+        ));
+        assert!(host == pattern(1, size));
+        let (zero, region) = ([0, 0, 0], [size / 8, 8, 1]);
+        ok!(clEnqueueReadBufferRect(
+            cl.queues[BETA],
+            buffer,
+            CL_TRUE,
+            zero.as_ptr(),
+            zero.as_ptr(),
+            region.as_ptr(),
+            size / 8,
+            0,
+            size / 8,
+            0,
+            at.cast(),
+            0,
+            null(),
+            null_mut()
+        ));
+        assert!(host == pattern(1, size));
+        let filled = cl.fill(ALPHA, buffer, 3, (0, size), &[]);
+        assert_eq!(finish(filled), CL_SUCCESS);
+        ok!(clEnqueueReadBuffer(
+            queue,
+            buffer,
+            CL_TRUE,
+            0,
+            size,
+            at.cast(),
+            0,
+            none.0,
+            none.1
+        ));
+        assert_eq!(numbers(&host), vec![3; size / 4]);
+        release_memory(&[buffer]);
+    }
+}
+
+#[test]
 fn many_buffers_and_none_at_all() {
     let cl = several();
     // A launch without work-items moves nothing, wherever the bytes are.

@@ -410,3 +410,32 @@ fn migration_is_a_command() {
         ok!(clReleaseMemObject(buffer));
     }
 }
+
+// The bytes of small reads come inside of completions. Too many of them at once ended a session once, because one message
+// grew beyond its limit.
+#[test]
+fn thousands_of_small_reads_may_be_outstanding() {
+    let cl = Fixture::new();
+    let size = 32 << 10;
+    let buffer = cl.buffer_of(&pattern(7, size));
+    let mut host = vec![0_u8; 6000 * size];
+    for part in host.chunks_mut(size) {
+        let (at, queue) = (part.as_mut_ptr().cast(), cl.queue);
+        let none = null_mut();
+        ok!(clEnqueueReadBuffer(
+            queue,
+            buffer,
+            CL_FALSE,
+            0,
+            size,
+            at,
+            0,
+            null(),
+            none
+        ));
+    }
+    ok!(clFinish(cl.queue));
+    let expected = pattern(7, size);
+    assert!(host.chunks(size).all(|part| part == expected));
+    ok!(clReleaseMemObject(buffer));
+}

@@ -4,7 +4,7 @@
 //!   kernel; [`leased`]: the share of the node that the session may use;
 //! - [`command`]: one command's event; [`task`]: a command as the bulk engine sees it; [`unobserved`]:
 //!   commands whose events nobody asked for;
-//! - [`outbox`], [`printed`]: how the ends of commands and the output of kernels reach the client;
+//! - [`outbox`], `pieces`, [`printed`]: how the ends of commands and the output of kernels reach the client;
 //! - [`commons`], [`console`], [`progress`]: what the sessions of a host share, and which waits for which;
 //!   [`pace`]: holds a session's launches back for its neighbours; [`warm`]: contexts that are made before a session asks for them; [`listeners`]: who hears a context's errors.
 //!
@@ -25,6 +25,7 @@ pub(crate) mod leased;
 pub(crate) mod listeners;
 pub(crate) mod outbox;
 pub(crate) mod pace;
+mod pieces;
 pub(crate) mod printed;
 pub(crate) mod progress;
 pub(crate) mod task;

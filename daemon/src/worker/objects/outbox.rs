@@ -32,6 +32,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::command::Command;
 use super::commons::Alive;
 use super::console::Wake;
+use super::pieces::Pieces;
 use super::printed::Printed;
 use super::progress::{Progress, may_spoil};
 use crate::accounting::{Busy, LedgerSlot};
@@ -416,7 +417,7 @@ impl Outbox {
             batch.printed.extend(self.printed.drain());
             batch.applied = applied;
             let sent = if news || has_something(&batch) {
-                self.sink.send(batch);
+                Pieces::of(batch).for_each(|piece| self.sink.send(piece));
                 Some(Instant::now())
             } else {
                 None

@@ -244,7 +244,16 @@ impl Sequence {
             return self.synchronise(issue, &NodeCommand::Nothing, false);
         }
         if flags & CL_MIGRATE_MEM_OBJECT_HOST != 0 {
-            return self.at_client(issue, accesses);
+            // The program may be writing what it has mapped, and nothing must arrive over that. To migrate less changes no
+            // contents.
+            let mut free: Vec<Access> = accesses.to_vec();
+            for buffer in buffers.iter().filter(|of| of.is_mapped_for_writing()) {
+                free.retain(|access| access.buffer != buffer.root().id());
+            }
+            return match free.is_empty() {
+                true => self.synchronise(issue, &NodeCommand::Nothing, false),
+                false => self.at_client(issue, &free),
+            };
         }
         issue.event.consists_of(&[]);
         // Pipes may not exist on this site.

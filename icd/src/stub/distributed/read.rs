@@ -43,8 +43,8 @@ impl Sequence {
         let addresses = read.host.addresses();
         let gate = HostRanges::of_process().gate_of_sent(&addresses, context)?;
         let writing = HostWrite::new(addresses);
+        // Entered behind the command's own transfers: they may come from the same memory, and must not wait for this read.
         let begin = writing.beginning();
-        begin(issue.event);
         // Dropped only when the bytes are in place: then other commands may read or overwrite them.
         issue.event.finish_first(move |_, _| drop(writing));
         let HostTransfer { buffer, region, .. } = &read;
@@ -63,6 +63,7 @@ impl Sequence {
         let Some(gather) = gather.filter(|gather| is_worth_it(gather.pieces().len())) else {
             return self.at_site(issue, accesses, |sequence, wait| {
                 let source = (issue.site(), issue.queue.id(), issue.event);
+                begin(issue.event);
                 sequence.read_on(source, read, gate, wait)
             });
         };
@@ -72,12 +73,13 @@ impl Sequence {
         {
             let wait = self.list(issue.wait, &piece.waits, issue.site())?;
             let source = (issue.site(), issue.queue.id(), issue.event);
+            begin(issue.event);
             self.read_on(source, read, gate, wait)?;
             let (coherence, is_done) = self.split();
             coherence.commit_gather(&gather, &[issue.event.id()], &is_done);
             return Ok(());
         }
-        self.read_pieces(issue, read, span, gate, &gather)
+        self.read_pieces(issue, read, span, gate, &gather, begin)
     }
 
     fn read_pieces(
@@ -87,6 +89,7 @@ impl Sequence {
         span: Span,
         gate: Option<Arc<Event>>,
         gather: &Gather,
+        begin: impl FnOnce(&Arc<Event>),
     ) -> ClResult {
         let buffer = &read.buffer;
         let regions = regions(gather, span, &read.host)?;
@@ -128,6 +131,7 @@ impl Sequence {
             parts.push(done.clone());
             Copier::new(copies, done).begin(start.iter().chain(&gate));
         }
+        begin(issue.event);
         self.end(issue, start.as_ref(), &parts, &waits);
         let (coherence, is_done) = self.split();
         coherence.commit_gather(gather, &ids, &is_done);

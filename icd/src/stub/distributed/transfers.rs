@@ -214,18 +214,20 @@ impl Sequence {
         gate: Option<Arc<Event>>,
         mut wait: Vec<u64>,
     ) -> ClResult {
-        let bulk = !read.is_small();
+        let inline = read.inline_on(site);
         let HostTransfer {
             buffer,
             region,
             host,
         } = read;
         event.waits_at(gate, site, &mut wait)?;
-        let operation = Encoded::read(buffer.id_on(site)?, &region, bulk);
-        if bulk {
-            site.session().download(event.id(), host)?;
-        } else {
-            event.finish_first(move |status, contents| land(&host, status, contents));
+        let operation = Encoded::read(buffer.id_on(site)?, &region, inline.is_none());
+        match inline {
+            None => site.session().download(event.id(), host)?,
+            Some(inline) => event.finish_first(move |status, contents| {
+                land(&host, status, contents);
+                drop(inline);
+            }),
         }
         self.enqueue(site, queue, event, wait, &operation)
     }

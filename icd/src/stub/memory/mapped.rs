@@ -339,6 +339,13 @@ impl Buffer {
         Fill { root, id, region }
     }
 
+    /// Whether the application has a map of the whole object, or of a part, through which it may write.
+    #[must_use]
+    pub(in crate::stub) fn is_mapped_for_writing(self: &Arc<Self>) -> bool {
+        let state = self.root().mapped.0.lock();
+        state.maps.for_writing().next().is_some()
+    }
+
     /// Returns `CL_MEM_MAP_COUNT`.
     #[must_use]
     pub fn map_count(self: &Arc<Self>) -> usize {

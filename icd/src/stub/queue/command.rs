@@ -29,6 +29,7 @@ use crate::stub::kernel::{self, Snapshot};
 use crate::stub::queue::encoded::Encoded;
 use crate::stub::{Buffer, Event, Site};
 use crate::transport::HostRegion;
+use crate::transport::inline_reads::InlineRead;
 
 /// What a command does. Regions count from the start of the buffer or sub-buffer that they belong to.
 #[derive(Debug)]
@@ -144,6 +145,12 @@ impl HostTransfer {
     #[must_use]
     pub fn is_small(&self) -> bool {
         self.region.packed_length() <= INLINE_PAYLOAD as u64
+    }
+
+    /// Has the bytes of a read come inside of its completion, if they are few. `None`: they come by lanes.
+    pub(in crate::stub) fn inline_on(&self, site: &Site) -> Option<InlineRead> {
+        let bytes = self.is_small().then(|| self.region.packed_length());
+        site.session().inline_reads().take(bytes? as usize)
     }
 
     /// Returns the access of the command in a context of several sites, made by `kind`.

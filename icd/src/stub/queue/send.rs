@@ -118,7 +118,8 @@ impl Queue {
         read: HostTransfer,
         mut spec: EventSpec,
     ) -> ClResult<Arc<Event>> {
-        let bulk = !read.is_small();
+        let inline = read.inline_on(&self.site);
+        let bulk = inline.is_none();
         let HostTransfer {
             buffer,
             region,
@@ -133,13 +134,12 @@ impl Queue {
         }
         let writing = HostWrite::new(addresses);
         let begin = writing.beginning();
-        let (inline, download) = if bulk {
-            (None, Some(host))
-        } else {
-            (Some(host), None)
+        let (landing, download) = match inline {
+            Some(inline) => (Some((host, inline)), None),
+            None => (None, Some(host)),
         };
         let finish = move |status, contents: &Bytes| {
-            if let Some(host) = inline {
+            if let Some((host, _inline)) = landing {
                 land(&host, status, contents);
             }
             // The bytes must be in place before other commands may read or overwrite them.
