@@ -40,7 +40,7 @@ static ARRIVALS: Arrivals = Arrivals {
 };
 
 /// Number of commands at the head of a queue that are polled, because those of out-of-order queues may
-/// overtake each other.
+/// overtake each other. Of such a queue, each poll looks at as many further ones.
 const LOOK_AHEAD: usize = 16;
 /// An in-order queue is polled at its head. One poll in this number looks ahead, too, because threads that enqueue at
 /// the same time may add their events in another order.
@@ -173,6 +173,9 @@ fn watch() {
                 LOOK_AHEAD
             };
             something |= events.look(ahead);
+            if !queue.in_order {
+                something |= events.look_further();
+            }
             something |= events.finish(queue.key, shared && queue.in_order);
         }
         queues.retain(|_, events| !events.is_over());
@@ -203,6 +206,8 @@ struct QueueEvents {
     finish: Option<(Arc<Finish>, usize)>,
     /// The time since which the oldest event is the oldest.
     since: Option<Instant>,
+    /// The place of the next event behind the head to look at.
+    next: usize,
     /// Number of finishes to be begun without patience.
     hasty: u32,
     /// Time until which the queue is kept here without events, because it is hasty.
@@ -215,6 +220,7 @@ impl Default for QueueEvents {
             listeners: VecDeque::new(),
             finish: None,
             since: None,
+            next: LOOK_AHEAD,
             hasty: 0,
             kept: Instant::now(),
         }
@@ -224,8 +230,24 @@ impl Default for QueueEvents {
 impl QueueEvents {
     /// Notifies the listeners whose commands have ended, up to the place `ahead`. Returns whether there were any.
     fn look(&mut self, ahead: usize) -> bool {
-        let (mut place, mut any) = (0, false);
-        while place < self.listeners.len().min(ahead) {
+        self.look_at(0, ahead).1
+    }
+
+    /// As [`QueueEvents::look`], at the next [`LOOK_AHEAD`] events behind the head. In time that is each of them, so none
+    /// waits for all that stand before it.
+    fn look_further(&mut self) -> bool {
+        if self.next >= self.listeners.len() {
+            self.next = LOOK_AHEAD;
+        }
+        let (next, any) = self.look_at(self.next, self.next + LOOK_AHEAD);
+        self.next = next;
+        any
+    }
+
+    // Returns the place behind the last event that was looked at, too.
+    fn look_at(&mut self, mut place: usize, end: usize) -> (usize, bool) {
+        let mut any = false;
+        while place < self.listeners.len().min(end) {
             if self.listeners[place]
                 .event()
                 .is_some_and(|event| !event.looks_ended())
@@ -247,7 +269,7 @@ impl QueueEvents {
                 any = true;
             }
         }
-        any
+        (place, any)
     }
 
     /// Notifies the listeners whose commands a finish has found to have ended. Returns whether there were any. If

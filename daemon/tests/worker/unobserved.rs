@@ -229,6 +229,57 @@ fn where_no_marker_can_be_made_only_what_nothing_tells_of_fails() {
     assert_eq!(session.wait(elsewhere).status, 0);
 }
 
+// The ends of commands are polled. Only the first few of a queue were once, so what overtook many was told with them.
+#[test]
+fn what_overtakes_many_commands_of_an_out_of_order_queue_is_told_at_once() {
+    let environment = [
+        ("CAUSEWAYD_WATCHING", "1"),
+        (
+            "FAKE_OPENCL_CONFIG",
+            "kernel.slow.ns = 1000000000\nkernel.f.ns = 1",
+        ),
+    ];
+    let daemon = Daemon::fake_with("", &[], &environment);
+    let (mut session, queue, buffer) = open(&daemon, OUT_OF_ORDER);
+    let context = session.context();
+    let queue_of_own = session.queue(context, OUT_OF_ORDER);
+    let of_own = session.buffer(context, 64, &[0; 64]);
+    let source = "kernel void f(global int *x) {} kernel void slow(global int *x) {}";
+    let (program, answer) = session.build(context, source, "");
+    assert_eq!(answer.status, 0, "{answer:?}");
+    let [slow, f] = ["slow", "f"].map(|name| session.kernel(program, name));
+    let enqueue = |event, queue, wait: &[u64], operation| {
+        Kind::Enqueue(Enqueue {
+            event,
+            queue,
+            wait: wait.to_vec(),
+            unobserved: false,
+            operation: Some(operation),
+        })
+    };
+    let [running, overtakes] = std::array::from_fn(|_| session.new_id());
+    let waiting: Vec<u64> = (0..40).map(|_| session.new_id()).collect();
+    let mut commands = vec![enqueue(
+        running,
+        queue_of_own,
+        &[],
+        launch(slow, vec![memory(of_own)], &[1], &[]),
+    )];
+    commands.extend(waiting.iter().map(|event| {
+        let operation = launch(f, vec![memory(of_own)], &[1], &[]);
+        enqueue(*event, queue_of_own, &[running], operation)
+    }));
+    commands.push(enqueue(overtakes, queue_of_own, &[], fill(of_own, 1)));
+    session.send(commands);
+    assert_eq!(session.wait(overtakes).status, 0);
+    let is_told = |event: &u64| session.heard.order.contains(&Told::Ended(*event));
+    assert!(!waiting.iter().any(is_told), "the slow kernel still runs");
+    for event in waiting {
+        assert_eq!(session.wait(event).status, 0);
+    }
+    session.bytes(queue, buffer, 0, 4);
+}
+
 #[test]
 fn one_that_fails_says_so_and_the_others_go_on() {
     let daemon = Daemon::start();
