@@ -369,6 +369,11 @@ impl Outbox {
         std::mem::take(&mut self.state.lock().spent)
     }
 
+    /// Waits while too many bytes wait for the client. A kernel that prints then waits at the capture, as at a terminal.
+    pub(crate) fn wait_for_room(&self) {
+        self.sink.wait_for_room();
+    }
+
     /// Sends printed text; the thread that watches the capture calls this. Returns when this thread or
     /// another sender has taken some of it. So the caller does not find the same text again.
     pub(crate) fn text_waits(&self) {
@@ -472,6 +477,7 @@ mod tests {
             self.1.lock().push(batch);
         }
 
+        fn wait_for_room(&self) {}
         fn violated(&self, _: String) {}
     }
 
@@ -536,6 +542,7 @@ mod tests {
             self.0.lock().push(batch);
         }
 
+        fn wait_for_room(&self) {}
         fn violated(&self, _: String) {}
     }
 

@@ -144,16 +144,6 @@ impl DirectEvents {
         state.again = number + 1;
     }
 
-    /// Waits while too many bytes wait for the client. Returns at once otherwise.
-    pub(super) fn wait_for_room(&self) {
-        let mut state = self.state.lock();
-        if state.backlog() > HIGH {
-            while state.backlog() > LOW && !state.lost {
-                self.room.wait(&mut state);
-            }
-        }
-    }
-
     /// Waits for a connection that is newer than the last one that this has returned. Returns `None` if the session
     /// ends before.
     pub(super) fn next_connection(&self) -> Option<Reading> {
@@ -403,6 +393,15 @@ impl EventSink for DirectEvents {
             Outcome::Stuck
         ) {
             self.stuck.notify_one();
+        }
+    }
+
+    fn wait_for_room(&self) {
+        let mut state = self.state.lock();
+        if state.backlog() > HIGH {
+            while state.backlog() > LOW && !state.lost {
+                self.room.wait(&mut state);
+            }
         }
     }
 

@@ -307,15 +307,6 @@ impl GrpcEvents {
         }
     }
 
-    fn wait_for_room(&self) {
-        let mut state = self.state.lock();
-        if state.backlog() > HIGH {
-            while state.backlog() > LOW && !state.is_over {
-                self.room.wait(&mut state);
-            }
-        }
-    }
-
     /// As for the direct carrier.
     fn next_connection(&self) -> Option<Reading> {
         let mut state = self.state.lock();
@@ -424,6 +415,15 @@ impl EventSink for GrpcEvents {
         if let Some(events) = &state.events {
             // Without a receiver the connection is gone, which another thread reports.
             let _ = events.send(Bytes::from(encoded).slice(PREFIX..));
+        }
+    }
+
+    fn wait_for_room(&self) {
+        let mut state = self.state.lock();
+        if state.backlog() > HIGH {
+            while state.backlog() > LOW && !state.is_over {
+                self.room.wait(&mut state);
+            }
         }
     }
 

@@ -497,6 +497,7 @@ fn start_threads(shared: &Arc<Shared>) {
         let outbox = Arc::clone(outbox);
         scope.spawn("printf", move || {
             while outbox.printed().wait() {
+                outbox.wait_for_room();
                 outbox.text_waits();
             }
         });
