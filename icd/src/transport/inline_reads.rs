@@ -1,7 +1,7 @@
 //! How many bytes of small reads are on their way inside of completions.
 //!
 //! Such bytes have no credit: the node holds them until the connection has taken them. Reads beyond the limit use lanes, whose
-//! bytes the node holds back while this side does not take them. Invariant: [`MOST`] is less than what a frame may carry and
+//! bytes the node holds back while this side does not take them. Invariant: `MOST` is less than what a frame may carry and
 //! than what the node holds for a client before it gives the client up.
 #![forbid(unsafe_code)]
 
