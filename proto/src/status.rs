@@ -156,15 +156,6 @@ pub enum TlsFault {
     Other,
 }
 
-impl TlsFault {
-    /// Whether the fault is in the certificate of this side, so that other addresses of the peer answer the same.
-    #[must_use]
-    pub fn is_own(self) -> bool {
-        use TlsFault::{OwnExpired, OwnMissing, OwnRefused};
-        matches!(self, OwnExpired | OwnMissing | OwnRefused)
-    }
-}
-
 /// Errors between client and node, as the client reports them to the application.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {

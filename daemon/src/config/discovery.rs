@@ -22,11 +22,7 @@ pub(super) fn announce(
         return Ok(None);
     }
     let certificate = security.certificate.as_ref();
-    let mut names = certificate.map(|own| own.host_names()).unwrap_or_default();
-    // Clients compare the name with the certificate, if there is one.
-    if names.is_empty() {
-        names.extend(flags.name.clone().or_else(|| file.table.name.clone()));
-    }
+    let names = certificate.map(|own| own.host_names()).unwrap_or_default();
     let client_ca = flags.server.tls(&file.table.tls).client_ca;
     let ca = certificate.and_then(|own| own.ca_digest(client_ca.as_deref()));
     AnnounceSettings::new(names, table.interfaces.clone(), ca).map(Some)

@@ -62,7 +62,7 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub manager_key: Option<PathBuf>,
 
-    /// Name of the node in tools [default: the host name]
+    /// Name of the node in tools; announcements have the certificate's, or the host name [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 

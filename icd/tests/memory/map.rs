@@ -364,6 +364,10 @@ fn a_failed_map_sends_nothing_when_it_is_unmapped() {
                 ok!(clSetUserEventStatus(gate, -3));
                 let _ = code!(clWaitForEvents(1, &raw const mapped));
                 assert!(status_of(mapped) < 0);
+                // The program has written nothing through it.
+                let seen = map(&cl, buffer, CL_MAP_READ, 0, size);
+                assert!(seen == pattern(1, size));
+                unmap(&cl, buffer, seen.as_mut_ptr());
             }
             ok!(clEnqueueUnmapMemObject(
                 cl.queue,

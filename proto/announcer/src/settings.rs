@@ -13,7 +13,7 @@ const MOST_INTERFACES: usize = 64;
 /// How a server announces itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnnounceSettings {
-    /// The announced name: the first DNS name of the certificate, else the configured name, else the host name.
+    /// The announced name: the first DNS name of the certificate, else the host name.
     pub name: String,
     /// Interfaces on which the server announces itself; empty: all.
     pub interfaces: Vec<String>,
@@ -27,7 +27,7 @@ pub enum BadAnnounce {
     /// The name cannot be announced.
     #[error(
         "[discovery] announce: the name {0:?} cannot be announced; expected letters, digits, `-`, `.` and `_`, at most \
-         {LONGEST_NAME} bytes; put such a DNS name first in the certificate, or change the node's name"
+         {LONGEST_NAME} bytes; put such a DNS name first in the certificate, or change the host name"
     )]
     Name(String),
     /// The names of interfaces are not those of interfaces.
@@ -39,7 +39,7 @@ pub enum BadAnnounce {
 }
 
 impl AnnounceSettings {
-    /// Checks the settings of a server whose certificate, or configuration, has these names.
+    /// Checks the settings of a server whose certificate has these DNS names.
     ///
     /// # Errors
     /// [`BadAnnounce`].

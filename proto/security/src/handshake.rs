@@ -121,7 +121,7 @@ fn text_of(fault: TlsFault, error: &rustls::Error) -> String {
         TlsFault::OwnExpired => "the peer says that this side's certificate has expired",
         TlsFault::OwnMissing => "the peer requires a certificate, and this side has none",
         TlsFault::OwnRefused => "the peer does not accept this side's certificate",
-        TlsFault::Missing => "the peer does not use TLS, but TLS is configured",
+        TlsFault::Missing => "the peer does not use TLS, or refuses how this side does",
         TlsFault::Other => "TLS failed",
     };
     format!("{text} ({error})")

@@ -70,8 +70,8 @@ impl NotDialled {
                  --manager-key; causeway certs node NAME)"
             }
             TlsFault::OwnRefused => {
-                "the device manager does not know the CA of this node's certificate; use one that was signed by its CA \
-                 (causeway certs node NAME --from FOLDER)"
+                "use a valid certificate that was signed by the device manager's CA (--manager-certificate, --manager-key; \
+                 causeway certs node NAME --from FOLDER)"
             }
             TlsFault::OwnExpired | TlsFault::Missing | TlsFault::Other => return None,
         })

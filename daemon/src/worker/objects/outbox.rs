@@ -369,7 +369,8 @@ impl Outbox {
         std::mem::take(&mut self.state.lock().spent)
     }
 
-    /// Waits while too many bytes wait for the client. A kernel that prints then waits at the capture, as at a terminal.
+    /// Blocks while the client takes too few of the bytes that are to be sent. A kernel that prints then waits at the capture, as
+    /// at a terminal.
     pub(crate) fn wait_for_room(&self) {
         self.sink.wait_for_room();
     }

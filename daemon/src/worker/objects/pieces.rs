@@ -8,12 +8,12 @@ use causeway_proto::command::EventBatch;
 use causeway_proto::limits::{INLINE_PAYLOAD, MAX_BATCH};
 use prost::Message;
 
-/// Bytes of completions and answers beyond which another batch begins. An answer may have half of [`MAX_BATCH`].
+/// Maximum bytes of completions and answers in a batch, unless one answer is larger. An answer may have half of [`MAX_BATCH`].
 const ENOUGH: usize = MAX_BATCH / 4;
-/// So many completions never have more bytes.
+/// Number of completions that never have more bytes than [`ENOUGH`].
 const FEW: usize = ENOUGH / (2 * INLINE_PAYLOAD);
 
-/// The batches of a batch.
+/// The batches into which one batch is divided.
 pub(super) struct Pieces(Option<EventBatch>);
 
 impl Pieces {

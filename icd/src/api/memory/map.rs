@@ -84,7 +84,11 @@ fn enqueue_map(
     // The first map of the object runs the test, whatever the map is for. During a later one, the
     // application may be writing the byte that the test reads and puts back.
     let takes_bytes = buffer.takes_bytes(is_writable);
-    let fetches = purpose.fetches() && takes_bytes && !map.is_written;
+    let is_ready = || queue.is_idle() && wait.iter().all(|on| on.status() == 0);
+    // What the application has written through another map is newer than the node's bytes, unless a command before this one
+    // is to change them.
+    let keeps = map.is_written && is_ready();
+    let fetches = purpose.fetches() && takes_bytes && !keeps;
     if !fetches && !wants_event && queue.may_leave_out(&wait) && queue.is_idle() {
         return Ok(None);
     }
@@ -151,8 +155,9 @@ pub(in crate::api) fn map_on(
         enqueue()
     };
     // A map that fails is taken back: the application never gets its pointer and so never unmaps it.
-    if let Some(stub) = enqueued.inspect_err(|_| buffer.cancel_map(key))? {
-        buffer.mapped_by(key, &stub);
+    let enqueued = enqueued.inspect_err(|_| buffer.cancel_map(key))?;
+    buffer.mapped_by(key, enqueued.as_ref());
+    if let Some(stub) = enqueued {
         if how.blocking {
             stub.outcome().inspect_err(|_| buffer.cancel_map(key))?;
         }

@@ -100,8 +100,8 @@ impl Sequence {
                 let access = transfer.access(|buffer, region| Access::map(buffer, region, kind))?;
                 self.at_client(issue, &access)
             }
-            // Contexts of several sites have no shared virtual memory, whose copies these are.
-            Command::HostCopy { .. } => fail(CL_INVALID_OPERATION),
+            // Contexts of several sites have no shared virtual memory, which these belong to.
+            Command::Fill { .. } | Command::HostCopy { .. } => fail(CL_INVALID_OPERATION),
         }
     }
 

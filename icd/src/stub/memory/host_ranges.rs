@@ -1,4 +1,4 @@
-//! Which host memory incomplete commands will still write.
+//! Which host memory incomplete commands will still write, or will read only at their end.
 //!
 //! A read or map writes the application's memory some time after its enqueue. A later write from the same
 //! memory must not read the bytes before that (as in a halo exchange). Specification: `ptr` is undefined

@@ -30,8 +30,7 @@ pub(in crate::stub) struct Mapped(Mutex<MappedState>);
 
 #[derive(Debug, Default)]
 struct MappedState {
-    // Each with the event of its map command, as soon as there is one.
-    maps: MapTable<Option<Arc<Event>>>,
+    maps: MapTable<MapCommand>,
     transfers: usize,
     shadow: Option<Shadow>,
     // Whether the shadow's bytes matter even while nothing is mapped: it is the client's copy, which the
@@ -45,6 +44,16 @@ struct MappedState {
     is_writable: Option<bool>,
     // Unmaps that may still read the application's memory.
     unmaps: Vec<Weak<Event>>,
+}
+
+/// The command of a map.
+#[derive(Debug)]
+enum MapCommand {
+    /// It is being enqueued.
+    Coming,
+    /// There is none, because the map moves nothing.
+    LeftOut,
+    Enqueued(Arc<Event>),
 }
 
 /// A new map: where the application finds the bytes.
@@ -116,7 +125,11 @@ impl MappedState {
     fn is_written(&self, region: &Region) -> bool {
         let mut maps = self.maps.for_writing();
         maps.any(|mapping| {
-            let is_complete = mapping.value.as_ref().is_none_or(|event| event.is_done());
+            let is_complete = match &mapping.value {
+                MapCommand::Coming => false,
+                MapCommand::LeftOut => true,
+                MapCommand::Enqueued(event) => event.status() == 0,
+            };
             is_complete && covers(&mapping.region, region)
         })
     }
@@ -189,16 +202,17 @@ impl Buffer {
             at: (host.address() - base) as u64,
             region,
             for_writing,
-            value: None,
+            value: MapCommand::Coming,
         };
         let key = mapping.key;
         // clEnqueueMapBuffer, clEnqueueMapImage: CL_INVALID_OPERATION when two regions that are mapped for
         // writing would overlap.
         require(state.maps.insert(mapping), CL_INVALID_OPERATION)?;
-        // A running fill must not overwrite what the application writes through this map, nor what the map fetches, which
-        // is newer.
-        for (_, left_out) in &mut state.fills {
-            left_out.push(region);
+        // A running fill must not overwrite what the application writes through this map.
+        if for_writing {
+            for (_, left_out) in &mut state.fills {
+                left_out.push(region);
+            }
         }
         Ok(NewMap {
             key,
@@ -236,10 +250,13 @@ impl Buffer {
         })
     }
 
-    /// Sets the command of a map.
-    pub fn mapped_by(self: &Arc<Self>, map: MapKey, event: &Arc<Event>) {
+    /// Sets the command of a map; `None` if the map needs none.
+    pub fn mapped_by(self: &Arc<Self>, map: MapKey, event: Option<&Arc<Event>>) {
         if let Some(mapping) = self.root().mapped.0.lock().maps.get_mut(map.0) {
-            mapping.value = Some(event.clone());
+            mapping.value = match event {
+                Some(event) => MapCommand::Enqueued(event.clone()),
+                None => MapCommand::LeftOut,
+            };
         }
     }
 
@@ -287,7 +304,10 @@ impl Buffer {
         let base = self.base(&state);
         // Dropping an event may send, so the lock is released first.
         drop(state);
-        let mapped_by = unmapped.mapping.value;
+        let mapped_by = match unmapped.mapping.value {
+            MapCommand::Enqueued(event) => Some(event),
+            MapCommand::Coming | MapCommand::LeftOut => None,
+        };
         // The bytes of a failed map never arrived, so they must not overwrite the node's.
         let failed = mapped_by.as_ref().is_some_and(|event| event.status() < 0);
         let upload = unmapped.written.zip(base).map(|(region, base)| Upload {
@@ -363,7 +383,7 @@ pub(in crate::stub) struct Fill {
 
 impl Fill {
     /// Copies the bytes into place; `bytes` returns a part of them, by offset and length. Leaves out regions that were mapped
-    /// for writing when the fill was enqueued, that were mapped since, or that an unmap still reads.
+    /// for writing when the fill was enqueued or since, or that an unmap still reads.
     pub(in crate::stub) fn land(&self, bytes: impl Fn(u64, u64) -> Option<Vec<u8>>) {
         // The lock stays held, so that nobody maps during the copy.
         let state = self.root.mapped.0.lock();

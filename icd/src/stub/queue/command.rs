@@ -44,6 +44,13 @@ pub enum Command {
     Unmap(HostTransfer),
     /// A map: makes host memory show the buffer's bytes.
     Map(Map),
+    /// A read into memory of the client's. Its end copies the bytes to where the buffer is mapped.
+    Fill {
+        /// The read.
+        read: HostTransfer,
+        /// The addresses that the end writes, as a region counted from 0.
+        to: Region,
+    },
     /// A copy within the application's memory. The client makes it when the command ends.
     HostCopy {
         /// The source.
@@ -198,7 +205,7 @@ impl Command {
     /// event.
     pub(in crate::stub) fn writes_host(&self) -> bool {
         match self {
-            Command::Read(_) | Command::HostCopy { .. } => true,
+            Command::Read(_) | Command::Fill { .. } | Command::HostCopy { .. } => true,
             Command::Map(map) => map.fetches,
             _ => false,
         }
@@ -208,9 +215,10 @@ impl Command {
     pub(in crate::stub) fn note(&self) -> Note {
         let bytes = match self {
             Command::Node(NodeCommand::Launch(launch)) => return launch.kernel().note(),
-            Command::Read(transfer) | Command::Write(transfer) | Command::Unmap(transfer) => {
-                Some(transfer.region.packed_length())
-            }
+            Command::Read(transfer)
+            | Command::Fill { read: transfer, .. }
+            | Command::Write(transfer)
+            | Command::Unmap(transfer) => Some(transfer.region.packed_length()),
             Command::Map(map) => map.fetches.then(|| map.transfer.region.packed_length()),
             Command::HostCopy { to, .. } => Some(to.length()),
             Command::Node(

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causeway_proto::id::EventId;
+use causeway_proto::region::Region;
 use causeway_proto::status::WireError;
 use parking_lot::MutexGuard;
 
@@ -43,6 +44,7 @@ impl Queue {
         let place = OrderClass::of(&command, event.wait.is_empty());
         let event = match command {
             Command::Read(read) => self.send_read(read, event)?,
+            Command::Fill { read, to } => self.send_fill(read, to, event)?,
             Command::Map(map) if map.fetches => self.send_read(map.transfer, event)?,
             Command::Write(write) | Command::Unmap(write) => return self.send_write(write, event),
             Command::HostCopy { from, to } => self.send_host_copy(from, to, event)?,
@@ -113,10 +115,35 @@ impl Queue {
         })
     }
 
-    fn send_read(
+    fn send_read(self: &Arc<Self>, read: HostTransfer, spec: EventSpec) -> ClResult<Arc<Event>> {
+        self.send_announced_read(read, spec, |_| ())
+    }
+
+    // The end of the read writes further addresses. Until then, later reads into them wait.
+    fn send_fill(
+        self: &Arc<Self>,
+        read: HostTransfer,
+        to: Region,
+        mut spec: EventSpec,
+    ) -> ClResult<Arc<Event>> {
+        let landing = HostWrite::new(to);
+        let begin = landing.beginning();
+        let land = spec.finisher.take();
+        spec.finisher = Some(Box::new(move |status, contents| {
+            if let Some(land) = land {
+                land(status, contents);
+            }
+            drop(landing);
+        }));
+        self.send_announced_read(read, spec, begin)
+    }
+
+    // `announce` gets the event just before the command is sent.
+    fn send_announced_read(
         self: &Arc<Self>,
         read: HostTransfer,
         mut spec: EventSpec,
+        announce: impl FnOnce(&Arc<Event>),
     ) -> ClResult<Arc<Event>> {
         let inline = read.inline_on(&self.site);
         let bulk = inline.is_none();
@@ -149,6 +176,7 @@ impl Queue {
         let operation = Encoded::read(buffer.id_on(&self.site)?, &region, bulk);
         self.put_plain(&operation, OrderClass::Ordinary, spec, |event| {
             begin(event);
+            announce(event);
             if let Some(host) = download {
                 self.site.session().download(event.id(), host)?;
             }

@@ -97,14 +97,14 @@ pub(super) enum NoWay {
     #[error(
         "the node's answer has no address, id or certificate as expected; it may run another version"
     )]
-    Nonsense,
+    Unusable,
     #[error("the node takes contents without TLS, which this node uses")]
     Clear,
 }
 
 impl From<WrongDigest> for NoWay {
     fn from(_: WrongDigest) -> NoWay {
-        NoWay::Nonsense
+        NoWay::Unusable
     }
 }
 
@@ -125,8 +125,8 @@ impl Connections {
         needs_tls: bool,
     ) -> Result<(), NoWay> {
         let far = FarNode {
-            id: SessionId(way.id[..].try_into().map_err(|_| NoWay::Nonsense)?),
-            secret: SessionSecret(way.secret[..].try_into().map_err(|_| NoWay::Nonsense)?),
+            id: SessionId(way.id[..].try_into().map_err(|_| NoWay::Unusable)?),
+            secret: SessionSecret(way.secret[..].try_into().map_err(|_| NoWay::Unusable)?),
             fingerprint: certificate(&way.certificate_sha256)?,
             addresses: Vec::new(),
         };

@@ -95,6 +95,7 @@ fn fill(
         visible: true,
         note: None,
     };
-    let command = Command::Read(read);
+    let to = shadow::view(buffer.client_base()?, buffer.in_root(&region)?, None).addresses();
+    let command = Command::Fill { read, to };
     Ok(queue.enqueue(Enqueue { command, event })?.event)
 }
