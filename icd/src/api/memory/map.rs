@@ -86,7 +86,7 @@ fn enqueue_map(
     let takes_bytes = buffer.takes_bytes(is_writable);
     let is_ready = || queue.is_idle() && wait.iter().all(|on| on.status() == 0);
     // What the application has written through another map is newer than the node's bytes, unless a command before this one
-    // is to change them.
+    // is to change them. Any pending command counts, because the order does not say which bytes it changes.
     let keeps = map.is_written && is_ready();
     let fetches = purpose.fetches() && takes_bytes && !keeps;
     if !fetches && !wants_event && queue.may_leave_out(&wait) && queue.is_idle() {

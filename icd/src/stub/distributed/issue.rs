@@ -101,7 +101,7 @@ impl Sequence {
                 self.at_client(issue, &access)
             }
             // Contexts of several sites have no shared virtual memory, which these belong to.
-            Command::Fill { .. } | Command::HostCopy { .. } => fail(CL_INVALID_OPERATION),
+            Command::StagedRead { .. } | Command::HostCopy { .. } => fail(CL_INVALID_OPERATION),
         }
     }
 

@@ -49,10 +49,11 @@ struct MappedState {
 /// The command of a map.
 #[derive(Debug)]
 enum MapCommand {
-    /// It is being enqueued.
-    Coming,
-    /// There is none, because the map moves nothing.
+    /// The call has not enqueued the command yet.
+    Pending,
+    /// The map moves nothing, and has no command.
     LeftOut,
+    /// The command's event.
     Enqueued(Arc<Event>),
 }
 
@@ -126,7 +127,7 @@ impl MappedState {
         let mut maps = self.maps.for_writing();
         maps.any(|mapping| {
             let is_complete = match &mapping.value {
-                MapCommand::Coming => false,
+                MapCommand::Pending => false,
                 MapCommand::LeftOut => true,
                 MapCommand::Enqueued(event) => event.status() == 0,
             };
@@ -202,7 +203,7 @@ impl Buffer {
             at: (host.address() - base) as u64,
             region,
             for_writing,
-            value: MapCommand::Coming,
+            value: MapCommand::Pending,
         };
         let key = mapping.key;
         // clEnqueueMapBuffer, clEnqueueMapImage: CL_INVALID_OPERATION when two regions that are mapped for
@@ -306,7 +307,7 @@ impl Buffer {
         drop(state);
         let mapped_by = match unmapped.mapping.value {
             MapCommand::Enqueued(event) => Some(event),
-            MapCommand::Coming | MapCommand::LeftOut => None,
+            MapCommand::Pending | MapCommand::LeftOut => None,
         };
         // The bytes of a failed map never arrived, so they must not overwrite the node's.
         let failed = mapped_by.as_ref().is_some_and(|event| event.status() < 0);

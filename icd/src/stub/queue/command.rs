@@ -45,7 +45,7 @@ pub enum Command {
     /// A map: makes host memory show the buffer's bytes.
     Map(Map),
     /// A read into memory of the client's. Its end copies the bytes to where the buffer is mapped.
-    Fill {
+    StagedRead {
         /// The read.
         read: HostTransfer,
         /// The addresses that the end writes, as a region counted from 0.
@@ -205,7 +205,7 @@ impl Command {
     /// event.
     pub(in crate::stub) fn writes_host(&self) -> bool {
         match self {
-            Command::Read(_) | Command::Fill { .. } | Command::HostCopy { .. } => true,
+            Command::Read(_) | Command::StagedRead { .. } | Command::HostCopy { .. } => true,
             Command::Map(map) => map.fetches,
             _ => false,
         }
@@ -216,7 +216,7 @@ impl Command {
         let bytes = match self {
             Command::Node(NodeCommand::Launch(launch)) => return launch.kernel().note(),
             Command::Read(transfer)
-            | Command::Fill { read: transfer, .. }
+            | Command::StagedRead { read: transfer, .. }
             | Command::Write(transfer)
             | Command::Unmap(transfer) => Some(transfer.region.packed_length()),
             Command::Map(map) => map.fetches.then(|| map.transfer.region.packed_length()),

@@ -44,7 +44,7 @@ impl Queue {
         let place = OrderClass::of(&command, event.wait.is_empty());
         let event = match command {
             Command::Read(read) => self.send_read(read, event)?,
-            Command::Fill { read, to } => self.send_fill(read, to, event)?,
+            Command::StagedRead { read, to } => self.send_staged_read(read, to, event)?,
             Command::Map(map) if map.fetches => self.send_read(map.transfer, event)?,
             Command::Write(write) | Command::Unmap(write) => return self.send_write(write, event),
             Command::HostCopy { from, to } => self.send_host_copy(from, to, event)?,
@@ -119,8 +119,8 @@ impl Queue {
         self.send_announced_read(read, spec, |_| ())
     }
 
-    // The end of the read writes further addresses. Until then, later reads into them wait.
-    fn send_fill(
+    // The end of the read writes further addresses. Until then, bulk reads into them wait.
+    fn send_staged_read(
         self: &Arc<Self>,
         read: HostTransfer,
         to: Region,

@@ -1,6 +1,7 @@
 //! Draws the live view on a screen of any size.
 //!
-//! Invariant: drawing changes nothing of the view but how far a pane is scrolled. Names reach the terminal as printable characters only.
+//! Invariant: drawing changes nothing of the view but how far a pane is scrolled. Names reach the terminal as printable
+//! characters only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -96,6 +96,6 @@ fn fill(
         note: None,
     };
     let to = shadow::view(buffer.client_base()?, buffer.in_root(&region)?, None).addresses();
-    let command = Command::Fill { read, to };
+    let command = Command::StagedRead { read, to };
     Ok(queue.enqueue(Enqueue { command, event })?.event)
 }
