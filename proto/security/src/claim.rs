@@ -247,7 +247,7 @@ mod tests {
         let before_time = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(
             verifier.verify(&credential, before_time),
-            Err(NotALease::Expired)
+            Err(NotALease::ClockUnset)
         );
     }
 
