@@ -273,18 +273,14 @@ fn an_object_is_read_into_its_own_host_memory() {
         let flags = CL_MEM_USE_HOST_PTR;
         let buffer = make!(clCreateBuffer(cl.context, flags, size, at.cast())).expect("a buffer");
         let queue = cl.queues[DELTA];
-        let none = (null(), null_mut());
-        ok!(clEnqueueReadBuffer(
-            queue,
-            buffer,
-            CL_TRUE,
-            0,
-            size,
-            at.cast(),
-            0,
-            none.0,
-            none.1
-        ));
+        let read_all = || {
+            let none = (null(), null_mut());
+            let at = at.cast();
+            ok!(clEnqueueReadBuffer(
+                queue, buffer, CL_TRUE, 0, size, at, 0, none.0, none.1
+            ));
+        };
+        read_all();
         assert!(host == pattern(1, size));
         let (zero, region) = ([0, 0, 0], [size / 8, 8, 1]);
         ok!(clEnqueueReadBufferRect(
@@ -306,17 +302,7 @@ fn an_object_is_read_into_its_own_host_memory() {
         assert!(host == pattern(1, size));
         let filled = cl.fill(ALPHA, buffer, 3, (0, size), &[]);
         assert_eq!(finish(filled), CL_SUCCESS);
-        ok!(clEnqueueReadBuffer(
-            queue,
-            buffer,
-            CL_TRUE,
-            0,
-            size,
-            at.cast(),
-            0,
-            none.0,
-            none.1
-        ));
+        read_all();
         assert_eq!(numbers(&host), vec![3; size / 4]);
         release_memory(&[buffer]);
     }

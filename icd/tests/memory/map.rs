@@ -232,7 +232,7 @@ fn a_map_of_the_applications_constant_writes_nothing_there() {
 }
 
 // Writes to a buffer over the application's memory, releases the buffer, and reuses that memory at once. `part`: through a
-// part of the buffer, which is released before its part.
+// part of the buffer, and the whole is released before the part.
 fn lend_and_take_back(cl: &Fixture, size: usize, part: bool) {
     let length = size.max(64 << 10);
     // SAFETY: fresh pages of this test's own.

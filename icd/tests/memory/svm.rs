@@ -460,8 +460,8 @@ fn many_allocations_live_side_by_side() {
     }
 }
 
-/// Migrates to the host, and waits for the event alone.
-fn migrate_to_host(cl: &Fixture, at: *mut u8, size: usize) {
+/// Enqueues a migration to the host. Returns its event.
+fn migrate(cl: &Fixture, at: *mut u8, size: usize) -> cl_event {
     let pointer: *const std::ffi::c_void = at.cast_const().cast();
     let mut event = null_mut();
     ok!(clEnqueueSVMMigrateMem(
@@ -474,6 +474,12 @@ fn migrate_to_host(cl: &Fixture, at: *mut u8, size: usize) {
         null(),
         &raw mut event
     ));
+    event
+}
+
+/// Migrates to the host, and waits for the event alone.
+fn migrate_to_host(cl: &Fixture, at: *mut u8, size: usize) {
+    let event = migrate(cl, at, size);
     ok!(clWaitForEvents(1, &raw const event));
     ok!(clReleaseEvent(event));
 }
@@ -519,21 +525,6 @@ fn svm_fill(cl: &Fixture, at: *mut u8, value: u8, size: usize) {
     ));
 }
 
-fn migrate(cl: &Fixture, at: *mut u8) {
-    let pointer: *const std::ffi::c_void = at.cast_const().cast();
-    let flags = CL_MIGRATE_MEM_OBJECT_HOST;
-    ok!(clEnqueueSVMMigrateMem(
-        cl.queue,
-        1,
-        (&raw const pointer).cast_mut(),
-        null(),
-        flags,
-        0,
-        null(),
-        null_mut()
-    ));
-}
-
 #[test]
 fn a_map_behind_a_migration_shows_what_came_between() {
     let cl = Fixture::new();
@@ -541,7 +532,7 @@ fn a_map_behind_a_migration_shows_what_came_between() {
         let at = allocate(&cl, size);
         for round in 0..20 {
             svm_fill(&cl, at, 2 * round + 1, size);
-            migrate(&cl, at);
+            ok!(clReleaseEvent(migrate(&cl, at, size)));
             svm_fill(&cl, at, 2 * round + 2, size);
             let seen = map(&cl, CL_MAP_READ, at, size);
             assert!(seen.iter().all(|byte| *byte == 2 * round + 2), "{size}");
@@ -558,7 +549,7 @@ fn a_second_migration_brings_its_bytes_whatever_was_mapped_before_it() {
         let at = allocate(&cl, size);
         for round in 0..20 {
             svm_fill(&cl, at, 2 * round + 1, size);
-            migrate(&cl, at);
+            ok!(clReleaseEvent(migrate(&cl, at, size)));
             ok!(clEnqueueSVMMap(
                 cl.queue,
                 CL_FALSE,
@@ -571,7 +562,7 @@ fn a_second_migration_brings_its_bytes_whatever_was_mapped_before_it() {
             ));
             unmap(&cl, at);
             svm_fill(&cl, at, 2 * round + 2, size);
-            migrate(&cl, at);
+            ok!(clReleaseEvent(migrate(&cl, at, size)));
             cl.finish();
             assert!(
                 here(at, size).iter().all(|byte| *byte == 2 * round + 2),
