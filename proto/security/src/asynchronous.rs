@@ -1,14 +1,15 @@
 //! The handshake and an established connection for tokio, below HTTP/2.
 //!
 //! `tokio-rustls` cannot replace this module: it takes over no connection whose handshake is complete, and
-//! the gRPC carrier of a session has such a one ([`SecureStream::over`]). There is no timeout here; the
-//! caller limits the time. Invariant: encrypted bytes leave in their order, and
+//! the gRPC carrier of a session has such a one ([`SecureStream::over`]). The caller limits the
+//! time of a handshake. Invariant: encrypted bytes leave in their order, and
 //! [`SecureStream::poll_flush`] completes when none is left here.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
@@ -18,6 +19,9 @@ use crate::records::{Opener, Records};
 
 /// Number of plain bytes that are encrypted at once.
 const AT_ONCE: usize = 32 << 10;
+
+/// Longest time for which [`linger`] reads.
+pub const LINGER: Duration = Duration::from_millis(500);
 
 /// Completes a handshake. `read` contains the bytes that were read from the socket before.
 ///
@@ -36,7 +40,10 @@ where
     loop {
         let taken = take(&mut handshake, &came);
         send(&mut handshake, &mut socket).await?;
-        taken?;
+        if let Err(error) = taken {
+            linger(&mut socket).await;
+            return Err(error);
+        }
         if !handshake.is_handshaking() {
             break;
         }
@@ -48,6 +55,19 @@ where
         came.extend_from_slice(&bytes[..got]);
     }
     SecureStream::new(socket, Records::new(handshake)).map_err(NotSecured::from)
+}
+
+/// Ends a connection whose last message was sent: reads what the peer still sends, for [`LINGER`] at most. To close a socket
+/// with unread bytes would reset the connection, and the peer might lose the message.
+pub async fn linger(socket: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    let drained = async {
+        socket.shutdown().await?;
+        let mut ignored = [0; 4096];
+        while socket.read(&mut ignored).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Neither a timeout nor an error matters: the peer is gone or had its chance.
+    let _ = tokio::time::timeout(LINGER, drained).await;
 }
 
 fn take(handshake: &mut Handshake, mut came: &[u8]) -> Result<(), NotSecured> {

@@ -3,7 +3,6 @@
 //! Invariant: a peer that sends slowly cannot extend the deadline. rustls bounds the memory that a peer
 //! can occupy to 64 KiB.
 
-use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -33,14 +32,7 @@ pub enum NotSecured {
 
 impl From<io::Error> for NotSecured {
     fn from(error: io::Error) -> NotSecured {
-        // rustls wraps its errors into I/O errors.
-        let inner = error
-            .get_ref()
-            .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        match inner {
-            Some(inner) => NotSecured::Tls(inner.clone()),
-            None => NotSecured::Io(error),
-        }
+        NotSecured::behind(&error).unwrap_or(NotSecured::Io(error))
     }
 }
 
@@ -86,23 +78,11 @@ impl NotSecured {
         }
     }
 
-    /// The TLS error that has caused another error. A peer may report a TLS error after the handshake, in
-    /// the middle of a call.
+    /// The TLS error in an I/O error, into which rustls wraps its own. A peer may report one after the handshake, too.
     #[must_use]
-    pub fn behind(error: &(dyn Error + 'static)) -> Option<NotSecured> {
-        let mut next = Some(error);
-        while let Some(error) = next {
-            // An I/O error does not name the error that it wraps as its source.
-            let wrapped = error
-                .downcast_ref::<io::Error>()
-                .and_then(io::Error::get_ref);
-            let found = wrapped.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-            if let Some(found) = found.or_else(|| error.downcast_ref()) {
-                return Some(NotSecured::Tls(found.clone()));
-            }
-            next = error.source();
-        }
-        None
+    pub fn behind(error: &io::Error) -> Option<NotSecured> {
+        let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+        Some(NotSecured::Tls(inner.clone()))
     }
 
     /// Whether the other end was too slow.

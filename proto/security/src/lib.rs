@@ -46,7 +46,7 @@ mod token;
 mod token_list;
 mod validity;
 
-pub use asynchronous::{SecureStream, secure};
+pub use asynchronous::{LINGER, SecureStream, linger, secure};
 pub use authority::{Authority, Issued, NotCertified};
 pub use claim::{BadKey, LeaseKey, LeaseVerifier, NotALease, VerifiedLease};
 pub use client::{ClientTls, pinned};

@@ -6,9 +6,9 @@
 //! This module does not decide whom to refuse. Invariant: a refusal takes at most half a second.
 
 use std::io;
-use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use causeway_security::LINGER;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// The fatal alert `handshake_failure` of TLS, from a server without TLS.
 pub const NO_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
@@ -19,16 +19,11 @@ pub const NOT_IN_THE_CLEAR: [u8; 26] = [
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12,
 ];
 
-/// Longest time that the peer may take to read the refusal.
-pub(crate) const LINGER: Duration = Duration::from_millis(500);
-
 /// Sends the refusal. Waits until the peer has closed the connection, for half a second at most.
 pub async fn refuse(mut socket: impl AsyncRead + AsyncWrite + Unpin, refusal: &[u8]) {
     let linger = async {
         socket.write_all(refusal).await?;
-        socket.shutdown().await?;
-        let mut ignored = [0; 4096];
-        while socket.read(&mut ignored).await? > 0 {}
+        causeway_security::linger(&mut socket).await;
         io::Result::Ok(())
     };
     // Neither a timeout nor an error matters: the peer is gone or had its chance.
@@ -38,6 +33,7 @@ pub async fn refuse(mut socket: impl AsyncRead + AsyncWrite + Unpin, refusal: &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncReadExt;
 
     #[tokio::test]
     async fn a_peer_reads_the_refusal_although_nobody_reads_its_words() {

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use causeway_security::LINGER;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
@@ -19,7 +20,6 @@ use tonic::transport::server::Connected;
 use super::budget::{Budget, Spent};
 use super::port::Port;
 use super::standing::Standing;
-use crate::refusal::LINGER;
 
 /// The peer of a connection, known since the connection was accepted.
 #[derive(Clone)]
