@@ -14,7 +14,7 @@ pub(crate) use causeway_entry_point::entry_point;
 use cl_headers::types::*;
 
 use crate::error::{ClResult, Status};
-use crate::{trace, transport};
+use crate::{fork, trace};
 
 /// Runs a body whose C function returns a code.
 pub(crate) fn code(name: &'static str, body: impl FnOnce() -> ClResult) -> cl_int {
@@ -52,7 +52,7 @@ pub(crate) fn pointer<T>(name: &'static str, body: impl FnOnce() -> ClResult<*mu
 fn run<T>(name: &'static str, body: impl FnOnce() -> ClResult<T>) -> ClResult<T> {
     // In a child of fork, a lock may belong to a thread that does not exist there. So the call fails before
     // it takes any lock.
-    transport::check_not_forked()?;
+    fork::check()?;
     let call = trace::call(name);
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         tracing::error!("{name}: an internal error was caught; please report it");

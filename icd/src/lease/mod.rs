@@ -29,6 +29,7 @@ use parking_lot::{Condvar, Mutex};
 use self::life::{Life, Terms};
 use self::renewal::Losses;
 use crate::config::{LeaseSettings, LeaseWanted, Settings};
+use crate::fork;
 use crate::thread::{self, Stack};
 use crate::transport::manager::{self, LeaseId, NoLease, Question};
 use crate::transport::{self, Node, Reply, Target, WireError};
@@ -147,7 +148,7 @@ impl Lease {
     #[must_use]
     pub fn enumerate(self: &Arc<Self>) -> Option<Enumeration> {
         // A child of a process with sessions cannot use OpenCL at all.
-        transport::check_not_forked().ok()?;
+        fork::check().ok()?;
         let asked = Instant::now();
         let mut held = self.held();
         // A lost node may mean a lost lease: the renewal thread asks the manager sooner.

@@ -37,7 +37,7 @@ pub(super) use traced::transfer_enqueued;
 use crate::error::{ClResult, Status};
 use crate::stub::memory::host_ranges::Follower;
 use crate::stub::{Binding, Context, Hold, Queue, Site, device::timer, next_id};
-use crate::{trace, transport};
+use crate::{fork, trace};
 
 /// Called with the status that it was registered for, or with the negative status of a failed event.
 pub type EventCallback = Box<dyn FnOnce(&Arc<Event>, i32) + Send>;
@@ -524,7 +524,7 @@ impl Event {
         };
         // The session is lost, or does not know the event. Another thread may still be about to end it: one
         // that enqueued while the session was lost, or one of another site.
-        if !self.is_done() && (waited.is_ok() || transport::check_not_forked().is_ok()) {
+        if !self.is_done() && (waited.is_ok() || fork::check().is_ok()) {
             self.wait_changed();
         }
         match self.status() {

@@ -33,7 +33,7 @@ pub(crate) use nodes::{name_node, node};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use writer::Writer;
 
-use crate::process_mark::Mark;
+use crate::fork::Mark;
 use crate::stderr;
 use crate::thread::{self, Stack};
 

@@ -18,8 +18,8 @@ use causeway_proto::id::RequestId;
 use causeway_proto::status::WireError;
 use parking_lot::{Condvar, Mutex};
 
-use super::fork;
 use super::gauge::Gauge;
+use crate::fork;
 pub use crate::host_clock::host_ns;
 use crate::thread::{self, Stack};
 

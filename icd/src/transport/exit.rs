@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::core::Core;
-use super::fork;
+use crate::fork;
 
 /// Time limit for all sessions together.
 const LIMIT: Duration = Duration::from_secs(1);

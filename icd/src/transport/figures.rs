@@ -13,8 +13,9 @@ use causeway_links::{LinkEntry, seconds_now};
 use causeway_proto::control::Link;
 use parking_lot::Mutex;
 
-use super::{fork, links, speeds};
+use super::{links, speeds};
 use crate::config::{self, ServerSettings};
+use crate::fork;
 
 /// For how long a node's answer counts.
 const ANSWER_COUNTS: Duration = Duration::from_secs(60);

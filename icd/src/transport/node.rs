@@ -19,7 +19,6 @@ use self::whereabouts::Whereabouts;
 use super::bulk::BulkSettings;
 use super::control::{self, Supervisor};
 use super::events::SessionEvents;
-use super::fork;
 use super::gauge::Gauge;
 use super::granted::Granted;
 use super::heartbeat::Rhythm;
@@ -29,6 +28,7 @@ use super::session::{Location, Opening, Session};
 use super::socket::{Dialer, Fault, NotOpened};
 use super::{figures, speeds};
 use crate::config::ServerSettings;
+use crate::fork;
 
 mod reopening;
 mod whereabouts;

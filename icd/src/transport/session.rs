@@ -37,8 +37,9 @@ use super::reconnect::{Recovery, Redialer};
 use super::retry::Retry;
 use super::socket::{Dialer, NotOpened};
 use super::wait::Change;
-use super::{SessionEvents, exit, flusher, fork};
+use super::{SessionEvents, exit, flusher};
 use crate::config::{Carrier, ServerSettings};
+use crate::fork;
 use crate::trace;
 
 /// A session's node, as other nodes need to know it.

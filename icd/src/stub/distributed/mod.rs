@@ -37,10 +37,10 @@ use parking_lot::Mutex;
 
 use crate::coherence::Contents;
 use crate::error::{ClResult, Status};
+use crate::fork;
 use crate::stub::queue::OrderClass;
 use crate::stub::queue::command::Enqueue;
 use crate::stub::{Buffer, Command, Event, Queue, Site};
-use crate::transport;
 use sequence::Sequence;
 use withheld::{Withheld, WithheldCommand};
 
@@ -93,7 +93,7 @@ impl Distributed {
         let place = OrderClass::of(&command, wait.is_empty());
         // After `fork`, a thread that exists only in the parent may have held this lock, and the child
         // would wait for ever.
-        transport::check_not_forked()?;
+        fork::check()?;
         let mut state = self.state.lock();
         let SequenceState { sequence, withheld } = &mut *state;
         // Apply reports first, so that the plan knows which events have ended.
@@ -115,7 +115,7 @@ impl Distributed {
 
     /// Sends the commands that only the user event `set` held back. The application has set this event.
     pub(super) fn release_withheld(&self, set: EventId) {
-        if transport::check_not_forked().is_err() {
+        if fork::check().is_err() {
             return;
         }
         let mut state = self.state.lock();
@@ -166,7 +166,7 @@ impl Distributed {
     /// # Errors
     /// `CL_DEVICE_NOT_AVAILABLE` in a child of `fork`.
     pub(super) fn add_buffer(&self, buffer: &Arc<Buffer>, contents: Contents) -> ClResult {
-        transport::check_not_forked()?;
+        fork::check()?;
         let mut state = self.state.lock();
         // Without this, a program that makes and releases buffers but enqueues nothing would let the
         // reports pile up.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::fork;
 use crate::thread::{self, Stack};
 use crate::transport;
 
@@ -76,7 +77,7 @@ pub fn run(job: impl FnOnce() + Send + 'static) {
     // In a child of `fork` no thread runs callbacks, and the lock may be locked for ever, so the job is
     // dropped. The same holds when the process is ending, because objects that the callback uses may be
     // gone.
-    if transport::check_not_forked().is_err() || transport::is_ending() {
+    if fork::check().is_err() || transport::is_ending() {
         return;
     }
     let mut state = QUEUE.state.lock();

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use super::peer;
 use crate::coherence::Route;
 use crate::error::ClResult;
+use crate::fork;
 use crate::stub::{Device, SessionLink};
+use crate::transport::Node;
 use crate::transport::figures::{self, Figures};
-use crate::transport::{self, Node};
 
 /// The way of bytes from one device to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct Bandwidth {
 /// # Errors
 /// In a child of `fork`.
 pub fn route(from: &Device, to: &Device) -> ClResult<LinkRoute> {
-    transport::check_not_forked()?;
+    fork::check()?;
     if Arc::ptr_eq(from.node(), to.node()) {
         return Ok(LinkRoute::SameServer);
     }

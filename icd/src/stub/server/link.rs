@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHasher;
 
 use crate::error::ClResult;
+use crate::fork;
 use crate::stub::context::repeats::Repeats;
 use crate::stub::event::CommandEnd;
 use crate::stub::{Context, Event, Queue, server::peer};
@@ -91,7 +92,7 @@ impl SessionLink {
     fn open(node: &Arc<Node>) -> ClResult<Arc<SessionLink>> {
         // After `fork`, a thread that exists only in the parent may have held `LINKS`, and the child would
         // wait for ever.
-        transport::check_not_forked()?;
+        fork::check()?;
         // Only this node's cell stays locked while its session opens, so that other nodes are not delayed.
         let cell = {
             let mut links = LINKS.lock();
@@ -125,7 +126,7 @@ impl SessionLink {
     /// Returns the link of a node's latest session, without opening one. `None` while one is being opened.
     #[must_use]
     pub fn of(node: &Arc<Node>) -> Option<Arc<SessionLink>> {
-        transport::check_not_forked().ok()?;
+        fork::check().ok()?;
         let cell = {
             let links = LINKS.lock();
             let known = links.iter().find(|(of, _)| Arc::ptr_eq(of, node))?;

@@ -39,8 +39,9 @@ use self::learnt::{LEAST_BYTES, Learnt};
 use self::path::{EndIndex, Path, PathAction};
 use crate::coherence::Route;
 use crate::error::ClResult;
+use crate::fork;
 use crate::stub::{Event, SessionLink, next_id};
-use crate::transport::{self, Location};
+use crate::transport::Location;
 
 /// Maximum length, in characters, of a node's text about a failure.
 const MOST_SAID: usize = 300;
@@ -94,7 +95,7 @@ pub fn link(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> ClResult<LinkId
     if Arc::ptr_eq(one, other) {
         return Ok(OWN);
     }
-    transport::check_not_forked()?;
+    fork::check()?;
     PEERS.lock().link(one, other)
 }
 
@@ -102,7 +103,7 @@ pub fn link(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> ClResult<LinkId
 /// failed to connect, or while the link is interrupted.
 #[must_use]
 pub fn route(one: &Arc<SessionLink>, other: &Arc<SessionLink>) -> Route {
-    if Arc::ptr_eq(one, other) || transport::check_not_forked().is_err() {
+    if Arc::ptr_eq(one, other) || fork::check().is_err() {
         return Route::Direct;
     }
     let peers = PEERS.lock();
@@ -133,7 +134,7 @@ pub fn begin_transfer(
     to: &Arc<SessionLink>,
     bytes: u64,
 ) {
-    if link == OWN || transport::check_not_forked().is_err() {
+    if link == OWN || fork::check().is_err() {
         return;
     }
     PEERS.lock().begin(transfer, link, [from, to], bytes);
@@ -141,7 +142,7 @@ pub fn begin_transfer(
 
 /// Records that a transfer's `ReceiveRegion` has ended or was not sent. Ignores unknown transfers.
 pub fn end_transfer(transfer: EventId) {
-    if transport::check_not_forked().is_ok() {
+    if fork::check().is_ok() {
         PEERS.lock().end(transfer);
     }
 }
@@ -155,7 +156,7 @@ pub fn learn(
     to: &Arc<SessionLink>,
     bytes: u64,
 ) {
-    if link == OWN || bytes < LEAST_BYTES || transport::check_not_forked().is_err() {
+    if link == OWN || bytes < LEAST_BYTES || fork::check().is_err() {
         return;
     }
     let (Some(sender), Some(receiver)) = (from.node_uuid(), to.node_uuid()) else {
@@ -167,7 +168,7 @@ pub fn learn(
     let on_the_way = to.session().gauge().round_trip().unwrap_or_default();
     received.finish_first(move |status, _| {
         // In a child of `fork`, the locks may stay locked for ever.
-        if transport::check_not_forked().is_err() {
+        if fork::check().is_err() {
             return;
         }
         let counts = !status.is_error() && is_direct(link);
@@ -179,7 +180,7 @@ pub fn learn(
 /// The rate from one node to another, as transfers of this process have shown it.
 #[must_use]
 pub fn learnt_rate(from: &[u8], to: &[u8]) -> Option<LearntRate> {
-    transport::check_not_forked().ok()?;
+    fork::check().ok()?;
     LEARNT.lock().rate(from, to)
 }
 

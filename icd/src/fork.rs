@@ -1,11 +1,38 @@
-//! Tells a process from its children.
+//! Tells a process from its children, which `fork` makes.
 //!
-//! What a process has, such as threads, its children lack, although they have a copy of its memory. The mark is a word in a
+//! What a process has, such as threads and sessions, its children lack, although they have a copy of its memory, with locks
+//! that threads of the parent may hold. So every call checks here first, before it touches a lock. The mark is a word in a
 //! page that the kernel wipes in a child. Reading the process id would be a system call each time. Invariant: a mark never
 //! takes a child for the process that was marked.
 #![allow(unsafe_code)]
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use causeway_proto::status::WireError;
+
+/// Set before the process opens its first session.
+static HAS_SESSIONS: OnceLock<Mark> = OnceLock::new();
+
+/// Marks this process as one that has sessions. Must be called before the first session is opened.
+pub(crate) fn mark_process() {
+    HAS_SESSIONS.get_or_init(Mark::this_process);
+}
+
+/// Whether this process is a child of one that has, or had, sessions.
+pub(crate) fn is_child() -> bool {
+    HAS_SESSIONS.get().is_some_and(Mark::is_child)
+}
+
+/// Returns [`WireError::Forked`] in a child of `fork` whose parent has, or had, sessions. Costs one load.
+/// Call it before taking a lock that another thread of the parent may have held.
+pub(crate) fn check() -> Result<(), WireError> {
+    if is_child() {
+        Err(WireError::Forked)
+    } else {
+        Ok(())
+    }
+}
 
 /// Tells a process from its children.
 #[derive(Debug)]
