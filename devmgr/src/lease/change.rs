@@ -31,10 +31,9 @@ pub enum Change {
     PutNode(NodeRow),
     /// Deletes a node that is forgotten.
     DeleteNode(NodeId),
-    /// Stores since when a node is lost; the key is its id. Written some time after the loss, and deleted
-    /// some time after the node has returned.
+    /// Stores since when a node is lost; the key is its id. Written some time after the node can serve nothing any more.
     PutAbsence(Absence),
-    /// Deletes the absence of a node that is connected or forgotten.
+    /// Deletes the absence of a node that returns or is forgotten.
     DeleteAbsence(NodeId),
     /// Stores a subject's quota; the key is the subject.
     PutQuota(Subject, Quota),

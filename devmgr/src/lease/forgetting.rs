@@ -1,14 +1,16 @@
 //! Forgotten nodes, and the requests that only they could serve.
 //!
 //! A lost node without leases is forgotten after `Timing::forget`, and at any time by an administrator.
-//! Absences are stored from time to time, so that they survive restarts of the manager. They are not
-//! stored when a connection breaks, so that no node has to wait for the disk when it reconnects. A node
+//! Absences are stored from time to time, so that they survive restarts of the manager. An absence is
+//! stored only when its node can serve nothing any more, by the clock of the manager that stores it. A later
+//! manager could not tell: the host's clock may have changed. The row is deleted before the node is welcome
+//! again. A node that was lost for a shorter time reconnects without waiting for the disk. A node
 //! that is being drained is kept, so that it does not return undrained. An account that joins under ever
 //! new names has room for [`MOST_NODES`] nodes, and for as many devices as
 //! [`limits`](crate::inventory::limits) says. Its longest absent node makes room for the next.
 //!
-//! Invariant: a forgotten node serves nothing that another lease could get. Its units go with it. If the
-//! node returns, it must first withdraw everything that it serves.
+//! Invariants: a forgotten node serves nothing that another lease could get. Its units go with it. If the
+//! node returns, it must first withdraw everything that it serves. A node with a stored absence serves nothing.
 
 use std::collections::BTreeSet;
 
@@ -299,25 +301,26 @@ impl Manager {
         }
     }
 
-    /// Forgets nodes that are lost for long enough, and stores or deletes absences that have changed.
+    /// Forgets nodes that are lost for long enough, and stores the absences of those that can serve nothing any more.
     pub(super) fn look_at_absences(&mut self) {
         let (wall, forget) = (self.wall(), self.policy.timing.forget);
+        let (now, fenced_after) = (self.now, self.policy.timing.fenced_after());
         let mut forgotten = Vec::new();
         let mut changes = Vec::new();
         for (id, node) in &mut self.nodes {
             // Draining is an administrator's decision about this node, which must not be forgotten with it.
             let idle = !node.draining && node.grants.is_empty();
+            // Until then the node may serve leases that have ended, and the next manager has to reckon with them.
+            let is_fenced = node
+                .lost
+                .is_some_and(|lost| now.since(lost) >= fenced_after);
             match node.absent {
                 Some(since) if idle && forget.0 > 0 && wall.since(since) >= forget => {
                     forgotten.push(*id);
                 }
-                Some(since) if !node.absence_stored => {
+                Some(since) if is_fenced && !node.absence_stored => {
                     node.absence_stored = true;
                     changes.push(Change::PutAbsence(Absence { node: *id, since }));
-                }
-                None if node.absence_stored => {
-                    node.absence_stored = false;
-                    changes.push(Change::DeleteAbsence(*id));
                 }
                 _ => {}
             }

@@ -99,9 +99,14 @@ impl Manager {
         (node.lost, node.absent) = (None, None);
         node.distrusted = None;
         node.stopping = joined.stopping;
+        let was_absent = std::mem::take(&mut node.absence_stored);
         if !same {
             let row = node.row(id);
             self.store(Change::PutNode(row));
+        }
+        // Now, and not at the next look at absences: a manager that starts before that must know that the node may serve.
+        if was_absent {
+            self.store(Change::DeleteAbsence(id));
         }
         // Grants so far that the node does not list are void; later ones have larger epochs.
         let fence = self.epoch;
@@ -288,7 +293,8 @@ impl Manager {
         awaited.any(|node| node.is_none_or(|node| self.may_serve(node))) || self.has_strays()
     }
 
-    /// Whether a node may serve anything. One that was lost long before this manager started does not.
+    /// Whether a node may serve anything. One that was lost long before this manager started does not. An absence from
+    /// before the start is a stored one, so it was long enough whatever has become of the host's clock.
     pub(super) fn may_serve(&self, node: &Node) -> bool {
         let fenced = self.policy.timing.fenced_after();
         let since = node.absent.map(|since| self.wall().since(since));

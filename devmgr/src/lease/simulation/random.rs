@@ -227,6 +227,9 @@ fn equals() -> World {
 
 fn world_of(nodes: &[Vec<OfferedDevice>]) -> World {
     let mut policy = Policy::default();
+    // Nodes end their leases and return before they are forgotten. So absences are stored, and deleted again.
+    policy.timing.autonomy = Span::seconds(20);
+    policy.timing.margin = Span::seconds(5);
     policy.timing.forget = Span::seconds(100);
     let rows = Rows {
         quotas: quotas(),

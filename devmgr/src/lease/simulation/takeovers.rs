@@ -192,9 +192,8 @@ fn the_rows_of_many_silent_holders_are_not_written_at_once() {
     assert!(most <= 8, "{most} of {LEASES} in {LOOK:?}");
 }
 
-/// A user with a quota of one unit has released a lease, but the manager died before the node heard of it. Returns that
-/// node and the other one, too.
-fn a_release_that_the_node_has_not_heard_of() -> (World, usize, usize) {
+/// Two nodes with one unit each, and a user with a quota of one unit.
+fn a_quota_of_one_unit() -> World {
     let mut world = gpus(&[1, 1]);
     world.event(Event::QuotaChanged {
         subject: Subject::User("u0".into()),
@@ -203,13 +202,31 @@ fn a_release_that_the_node_has_not_heard_of() -> (World, usize, usize) {
             ..Quota::default()
         }),
     });
+    world
+}
+
+/// The node of the user's only lease, and the other one.
+fn serving_and_other(world: &World) -> (usize, usize) {
+    let serves = usize::from(world.nodes[0].serving.is_empty());
+    assert_eq!(world.nodes[serves].serving.len(), 1);
+    (serves, 1 - serves)
+}
+
+/// The user releases a lease, but the manager dies before the node hears of it. Returns that node and the other one.
+fn release_without_the_node(world: &mut World) -> (usize, usize) {
     let lease = world.ask(0, "1", None);
     assert!(world.holds(lease));
     world.crash = Some(Crash::BeforeActions);
     world.give_back(lease);
-    let serves = usize::from(world.nodes[0].serving.is_empty());
-    assert_eq!(world.nodes[serves].serving.len(), 1);
-    (world, serves, 1 - serves)
+    serving_and_other(world)
+}
+
+/// A user with a quota of one unit has released a lease, but the manager died before the node heard of it. Returns that
+/// node and the other one, too.
+fn a_release_that_the_node_has_not_heard_of() -> (World, usize, usize) {
+    let mut world = a_quota_of_one_unit();
+    let (serves, other) = release_without_the_node(&mut world);
+    (world, serves, other)
 }
 
 #[test]
@@ -303,6 +320,51 @@ fn a_node_that_was_lost_long_ago_keeps_no_quota_back() {
     world.restart();
     world.join(other);
     let lease = world.ask(0, "1", None);
+    assert!(world.holds(lease));
+}
+
+#[test]
+fn a_node_that_was_just_lost_keeps_quotas_back_though_the_hosts_clock_was_put_forward() {
+    let mut world = a_quota_of_one_unit();
+    let mut policy = world.manager.policy.clone();
+    // The manager looks at absences every 12.5 s.
+    policy.timing.forget = Span::seconds(100);
+    let fenced_after = policy.timing.fenced_after();
+    world.event(Event::PolicyChanged(policy));
+    let lease = world.ask(0, "1", None);
+    assert!(world.holds(lease));
+    let (serves, other) = serving_and_other(&world);
+    // The node learns when it was connected.
+    world.pass(STEP);
+    world.lose(serves);
+    world.give_back(lease);
+    world.pass(Span::seconds(20));
+    assert_eq!(world.nodes[serves].serving.len(), 1);
+    world.wall.0 += fenced_after.0;
+    world.restart();
+    world.join(other);
+    let lease = world.ask(0, "1", None);
+    assert!(!world.holds(lease), "the node serves the ended lease still");
+    world.join(serves);
+    world.deliver_all();
+    assert!(world.holds(lease));
+}
+
+#[test]
+fn a_node_that_has_just_returned_from_a_long_absence_keeps_quotas_back() {
+    let mut world = a_quota_of_one_unit();
+    (0..2).for_each(|at| world.lose(at));
+    // The store learns of absences once an hour.
+    world.pass(Span::seconds(2 * 3600));
+    assert_eq!(world.store.absences.len(), 2);
+    (0..2).for_each(|at| world.join(at));
+    world.deliver_all();
+    let (serves, other) = release_without_the_node(&mut world);
+    world.join(other);
+    let lease = world.ask(0, "1", None);
+    assert!(!world.holds(lease), "the node serves the ended lease still");
+    world.join(serves);
+    world.deliver_all();
     assert!(world.holds(lease));
 }
 
