@@ -228,7 +228,9 @@ impl World {
 
     /// Checks, when nodes are asked to serve a lease, that its user has not more units than their quota, of grants that the
     /// user's clients have or had, whatever the manager knows. Nodes that were away for the whole start phase do not count,
-    /// nor do those that were removed before it.
+    /// nor do those that were removed before it. A grant of a node that was removed after it does not count either: an
+    /// administrator has ended its lease, and the manager waits for the node no more. The phase may last less than
+    /// `Timing::settle`.
     pub(super) fn check_served_for(&self, lease: LeaseId) {
         let manager = &self.manager;
         let user = &self.users[&lease];
@@ -247,7 +249,8 @@ impl World {
         for node in &self.nodes {
             for (epoch, of) in &node.serving {
                 let is_theirs = self.held.contains(epoch) && self.users[&of.lease] == *user;
-                let counts_unseen = !is_settled && !self.unknown.contains(&node.id);
+                let is_excused = self.unknown.contains(&node.id) || self.given_up.contains(epoch);
+                let counts_unseen = !is_settled && !is_excused;
                 if is_theirs && of.lease != lease && (counts_unseen || is_known(node, epoch)) {
                     *units
                         .entry(of.lease)

@@ -20,6 +20,9 @@ impl World {
         let allowed = self.manager.may_forget(node, force);
         let known = |world: &Self| world.manager.nodes.contains_key(&node);
         let before = known(self);
+        if allowed.is_ok() && !self.manager.settling {
+            self.given_up.extend(&self.manager.nodes[&node].grants);
+        }
         self.event(Event::ForgetNode { node, force });
         assert_eq!(known(self), before && allowed.is_err(), "{allowed:?}");
     }

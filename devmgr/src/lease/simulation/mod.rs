@@ -49,6 +49,8 @@ pub(super) struct World {
     pub(super) users: BTreeMap<LeaseId, UserName>,
     /// Nodes that the manager did not know when it was started, because they had been removed before.
     pub(super) unknown: BTreeSet<NodeId>,
+    /// Grants that this manager has given up, because an administrator removed their lost node after the start phase.
+    pub(super) given_up: BTreeSet<Epoch>,
     /// Where the manager crashes in the next transition, if it does.
     pub(super) crash: Option<Crash>,
 }
@@ -96,6 +98,7 @@ impl World {
             acknowledged: BTreeSet::new(),
             users: BTreeMap::new(),
             unknown: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             crash: None,
         };
         for at in 0..world.nodes.len() {
@@ -244,6 +247,7 @@ impl World {
         let ids = self.nodes.iter().map(|node| node.id);
         let is_unknown = |id: &NodeId| !self.manager.nodes.contains_key(id);
         self.unknown = ids.filter(is_unknown).collect();
+        self.given_up.clear();
         // A client learns of a decision that the crash kept from it when it renews the lease. Until then
         // the nodes refuse its sessions.
         for (lease, told) in &mut self.told {
