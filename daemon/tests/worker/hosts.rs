@@ -1,6 +1,7 @@
 //! Tests of hosts: sessions of one domain in one process compute apart, and the end of one leaves nothing behind and
 //! costs its neighbours nothing, or tells them why.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::TcpStream;
 use std::panic::AssertUnwindSafe;
@@ -579,8 +580,15 @@ fn a_host_without_free_descriptors_refuses_a_session_and_a_lane_and_keeps_the_ot
     eventually("the refused session ends", || {
         (daemon.count("causeway_sessions") == 1 && held(host).1 <= open).then_some(())
     });
-    // What was open for a moment when the limit was set has left room meanwhile.
-    limited(held(host).1 as u64);
+    // A new descriptor takes the lowest free number, which the limit forbids. What the host has open for a moment only must
+    // not take part.
+    let mut seen = (0, 0);
+    let free = eventually("the host opens and closes nothing", || {
+        let free = lowest_free(host);
+        seen = (free, if free == seen.0 { seen.1 + 1 } else { 0 });
+        (seen.1 == 50).then_some(free)
+    });
+    limited(free);
     let lane = AssertUnwindSafe(|| first.session.lane(0));
     assert!(std::panic::catch_unwind(lane).is_err());
     limited(before.current.unwrap());
@@ -588,6 +596,16 @@ fn a_host_without_free_descriptors_refuses_a_session_and_a_lane_and_keeps_the_ot
     assert_eq!(first.values()[0], 1);
     let second = Program::new(daemon.session());
     assert_eq!(second.session.worker(), host);
+}
+
+/// The lowest number that no descriptor of a process has.
+fn lowest_free(host: u32) -> u64 {
+    let open = std::fs::read_dir(format!("/proc/{host}/fd")).unwrap();
+    let open = open
+        .flatten()
+        .filter_map(|of| of.file_name().to_str()?.parse().ok());
+    let open: BTreeSet<u64> = open.collect();
+    (0..).find(|number| !open.contains(number)).unwrap()
 }
 
 /// The hard limit on descriptors of a process.
