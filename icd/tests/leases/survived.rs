@@ -80,7 +80,7 @@ fn a_worker_that_dies_after_its_lease_has_ended_is_not_replaced() {
     assert!(status.success(), "{status}: {said:?}");
     // The node's reason may come after the manager's, while the program ends.
     let is_reason = |line: &String| line.contains("for the test");
-    assert!(said.iter().all(is_reason), "{said:?}");
+    assert!(said.len() <= 1 && said.iter().all(is_reason), "{said:?}");
     cluster.see(&[]);
     assert_eq!(replaced(&node), before);
 }

@@ -221,6 +221,16 @@ fn release_without_the_node(world: &mut World) -> (usize, usize) {
     serving_and_other(world)
 }
 
+/// A new manager gives the user no other unit before it knows what the node serves for their ended lease.
+fn holds_back_until_it_joins(world: &mut World, serves: usize, other: usize) {
+    world.join(other);
+    let lease = world.ask(0, "1", None);
+    assert!(!world.holds(lease), "the node serves the ended lease still");
+    world.join(serves);
+    world.deliver_all();
+    assert!(world.holds(lease));
+}
+
 /// A user with a quota of one unit has released a lease, but the manager died before the node heard of it. Returns that
 /// node and the other one, too.
 fn a_release_that_the_node_has_not_heard_of() -> (World, usize, usize) {
@@ -342,12 +352,7 @@ fn a_node_that_was_just_lost_keeps_quotas_back_though_the_hosts_clock_was_put_fo
     assert_eq!(world.nodes[serves].serving.len(), 1);
     world.wall.0 += fenced_after.0;
     world.restart();
-    world.join(other);
-    let lease = world.ask(0, "1", None);
-    assert!(!world.holds(lease), "the node serves the ended lease still");
-    world.join(serves);
-    world.deliver_all();
-    assert!(world.holds(lease));
+    holds_back_until_it_joins(&mut world, serves, other);
 }
 
 #[test]
@@ -360,12 +365,7 @@ fn a_node_that_has_just_returned_from_a_long_absence_keeps_quotas_back() {
     (0..2).for_each(|at| world.join(at));
     world.deliver_all();
     let (serves, other) = release_without_the_node(&mut world);
-    world.join(other);
-    let lease = world.ask(0, "1", None);
-    assert!(!world.holds(lease), "the node serves the ended lease still");
-    world.join(serves);
-    world.deliver_all();
-    assert!(world.holds(lease));
+    holds_back_until_it_joins(&mut world, serves, other);
 }
 
 #[test]
